@@ -1,0 +1,49 @@
+"""headwater's PPO on one environment, from the start of the process to a mean return of the last 100 episodes."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from headwater import PPOTrainer, __version__
+
+
+def load_settings(path: Path, env: str) -> dict:
+    """Reads a file of ``tuned/``: settings keyed by env id; an empty dict where no file is given."""
+    import yaml
+
+    return dict(yaml.safe_load(path.read_text())[env])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--config", type=Path, help="a YAML file of tuned/; the default config where none is given")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threshold", type=float, default=475.0)
+    parser.add_argument("--max-steps", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    config = load_settings(arguments.config, arguments.env) if arguments.config else {}
+    trainer = PPOTrainer(config=config | {"seed": arguments.seed}, env=arguments.env)
+    started = time.perf_counter()
+    best, solved, steps = float("-inf"), False, 0
+    while steps < arguments.max_steps and not solved:
+        result = trainer.train()
+        steps = result["timesteps_total"]
+        if result["episodes_total"] >= 100:
+            best = max(best, result["episode_reward_mean"])
+            solved = result["episode_reward_mean"] >= arguments.threshold
+    line = {
+        "library": "headwater",
+        "version": __version__,
+        "solved": solved,
+        "env_steps": steps,
+        "train_s": round(time.perf_counter() - started, 2),
+        "best_mean": round(float(best), 2),
+    }
+    print(json.dumps(line), flush=True)
+    trainer.stop()
+
+
+if __name__ == "__main__":
+    main()
