@@ -1,0 +1,125 @@
+"""What became of settings of the RLlib 1.x line that are not settings here, one sentence each, for error messages.
+
+A name is replaced (by a setting or by what the library always does) or its room is not built yet. Names that other
+libraries use for a setting are pointed to it as well.
+"""
+
+from __future__ import annotations
+
+
+def _replaced(text: str) -> str:
+    return f"no longer a setting. {text}"
+
+
+def _not_yet(what: str, meanwhile: str = "Leave it out.") -> str:
+    return f"{what} not available in this version yet. {meanwhile}"
+
+
+def _called(name: str) -> str:
+    return f"no such setting; it is called {name} here."
+
+
+_ATARI = "Wrap the env: gymnasium.wrappers.AtariPreprocessing, gymnasium.wrappers.FrameStackObservation."
+_RESOURCES = "Remote samplers and their resources are"
+_OFFLINE = "Reading and writing experience files is"
+_RECURRENT = "Recurrent networks are"
+_ATTENTION = "Attention networks are"
+
+MODEL: dict[str, str] = {
+    **{key: _replaced(_ATARI) for key in ("framestack", "dim", "grayscale")},
+    "zero_mean": _replaced("Images are scaled to [0, 1] inside the network; another range is an observation wrapper's work."),
+    "custom_preprocessor": _replaced("Use a gymnasium.ObservationWrapper on the env, or custom_model."),
+    "custom_options": _replaced("Its successor is custom_model_config."),
+    "no_final_linear": _not_yet("Networks without a final linear layer are", "custom_model can be one."),
+    **{
+        key: _not_yet(_RECURRENT)
+        for key in (
+            "use_lstm", "max_seq_len", "lstm_cell_size", "lstm_use_prev_action", "lstm_use_prev_reward",
+            "lstm_use_prev_action_reward", "_time_major",
+        )
+    },
+    **{
+        key: _not_yet(_ATTENTION)
+        for key in (
+            "use_attention", "attention_num_transformer_units", "attention_dim", "attention_num_heads",
+            "attention_head_dim", "attention_memory_inference", "attention_memory_training",
+            "attention_position_wise_mlp_dim", "attention_init_gru_gate_bias", "attention_use_n_prev_actions",
+            "attention_use_n_prev_rewards",
+        )
+    },
+    "post_fcnet_activation": _replaced("Layers behind convolutions have conv_activation."),
+}  # fmt: skip
+
+COMMON: dict[str, str] = {
+    # Replaced.
+    "num_gpus": _replaced("Its successor is device: 'cpu', 'cuda' or 'cuda:<index>'."),
+    "tf_session_args": _replaced("There are no TF sessions; torch_num_threads sets the threads."),
+    "local_tf_session_args": _replaced("There are no TF sessions; torch_num_threads sets the threads."),
+    "eager_tracing": _replaced("Its successor is torch_compile."),
+    "monitor": _replaced("Wrap the env in gymnasium.wrappers.RecordVideo to record it."),
+    "record_env": _replaced("Wrap the env in gymnasium.wrappers.RecordVideo to record it."),
+    "soft_horizon": _replaced("A horizon truncates: its cut is bootstrapped from the next observation, then the env resets."),
+    "no_done_at_end": _replaced("Terminations and truncations are told apart; wrap the env to turn one into the other."),
+    "preprocessor_pref": _replaced(f"Observations are encoded by their space. {_ATARI}"),
+    "_use_trajectory_view_api": _replaced("Trajectories are always columns of arrays."),
+    "sample_collector": _replaced("Trajectories are always columns of arrays."),
+    "logger_config": _replaced("Its successors are local_dir and tensorboard; or on_train_result of your callbacks."),
+    "extra_python_environs_for_driver": _replaced("Set environment variables before Python starts."),
+    "fake_sampler": _replaced("To time learning alone, call policy.learn_on_batch on one batch."),
+    "vf_share_layers": _replaced("Its successor is model.vf_share_layers."),
+    "simple_optimizer": _replaced("There is one learning path, on one device: see device."),
+    "_fake_gpus": _replaced("There is one learning path, on one device: see device."),
+    "use_pytorch": _replaced("Its successor is framework."),
+    "eager": _replaced("Its successor is framework."),
+    "sample_batch_size": _replaced("Its successor is rollout_fragment_length."),
+    "min_iter_time_ms": _replaced("Its successor is min_iter_time_s."),
+    "straggler_mitigation": _replaced("Samplers in one process have no stragglers."),
+    # Not yet.
+    "create_env_on_driver": _not_yet("Remote samplers are", "Without them the env is always made in this process."),
+    "ignore_worker_failures": _not_yet("Remote samplers are", "For envs that fail see on_env_error."),
+    "recreate_failed_workers": _not_yet("Remote samplers are", "For envs that fail see on_env_error."),
+    "evaluation_num_workers": _not_yet("Remote evaluation is", "Evaluation runs in this process."),
+    "remote_worker_envs": _not_yet("Envs as remote actors are", "vectorization 'async' gives each env a process."),
+    "remote_env_batch_wait_ms": _not_yet("Envs as remote actors are", "vectorization 'async' gives each env a process."),
+    "sample_async": _not_yet("Sampling beside learning is"),
+    "compress_observations": _not_yet("Compressed observations are"),
+    "collect_metrics_timeout": _not_yet("Remote samplers are"),
+    "extra_python_environs_for_worker": _not_yet("Remote samplers are", "Set environment variables before Python starts."),
+    **{
+        key: _not_yet(_RESOURCES)
+        for key in (
+            "num_gpus_per_worker", "custom_resources_per_worker", "memory_per_worker", "object_store_memory_per_worker",
+        )
+    },
+    **{
+        key: _not_yet(_OFFLINE)
+        for key in (
+            "input", "input_config", "input_evaluation", "postprocess_inputs", "shuffle_buffer_size", "output",
+            "output_config", "output_compress_columns", "output_max_file_size",
+        )
+    },
+    "multiagent": _not_yet("Training several policies is"),
+    "replay_sequence_length": _not_yet("Replay is"),
+    "shuffle_sequences": _not_yet(_RECURRENT, "Rows of a batch are always shuffled."),
+    "count_steps_by": _not_yet("Training several policies is", "Steps are env steps."),
+    # Other libraries' names.
+    **{key: _called("num_workers") for key in ("num_env_runners", "num_rollout_workers")},
+    **{key: _called("num_envs_per_worker") for key in ("num_envs_per_env_runner", "n_envs", "num_envs")},
+    **{key: _called("rollout_fragment_length") for key in ("n_steps", "num_steps")},
+    **{key: _called("lr") for key in ("learning_rate", "adam_lr")},
+    **{key: _called("lambda") for key in ("gae_lambda", "lam")},
+    **{key: _called("grad_clip") for key in ("max_grad_norm",)},
+    **{key: _called("evaluation_num_episodes") for key in ("evaluation_duration", "n_eval_episodes")},
+    "train_batch_size_per_learner": _called("train_batch_size"),
+}  # fmt: skip
+
+PPO: dict[str, str] = {
+    **{key: _called("sgd_minibatch_size") for key in ("minibatch_size", "batch_size")},
+    **{key: _called("num_sgd_iter") for key in ("num_epochs", "n_epochs", "update_epochs")},
+    **{key: _called("entropy_coeff") for key in ("ent_coef",)},
+    **{key: _called("vf_loss_coeff") for key in ("vf_coef",)},
+    **{key: _called("clip_param") for key in ("clip_range", "clip_coef")},
+    **{key: _called("vf_clip_param") for key in ("clip_range_vf",)},
+    "target_kl": _called("kl_target"),
+    "normalize_advantage": _called("standardize_advantages"),
+}
