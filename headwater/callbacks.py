@@ -1,4 +1,4 @@
-"""DefaultCallbacks: where users hook into sampling, learning and results. A method that is not overridden costs nothing."""
+"""DefaultCallbacks: where users hook into sampling, learning and results; what is not overridden costs nothing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def overridden(callbacks: Any, name: str) -> bool:
 
 
 def make_callbacks(spec: type | Callable[[], Any] | DefaultCallbacks | str | None) -> DefaultCallbacks:
-    """The callbacks object of a config's `callbacks`: an instance as it is, a class or function called, a reference imported.
+    """The object for a config's `callbacks`: an instance as it is, a class or function called, a reference imported.
 
     Raises:
         ConfigError: what came out is no DefaultCallbacks.
@@ -82,5 +82,7 @@ def make_callbacks(spec: type | Callable[[], Any] | DefaultCallbacks | str | Non
             raise ConfigError(f"callbacks: must be a DefaultCallbacks class or instance, but {made!r} came")
         made = made()
     if not isinstance(made, DefaultCallbacks):
-        raise ConfigError(f"callbacks: {spec!r} gives a {type(made).__name__}, which does not derive from DefaultCallbacks")
+        raise ConfigError(
+            f"callbacks: {spec!r} gives a {type(made).__name__}, which does not derive from DefaultCallbacks"
+        )
     return made

@@ -1,6 +1,6 @@
 """Names to things: envs by id, algorithms by name, callables by `module:name`.
 
-Imports nothing heavy: an env's package is imported when its creator is called, an algorithm's when its class is asked for.
+Imports nothing heavy: Gymnasium is imported when an env is made, a framework when an algorithm's class is asked for.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def register_env(name: str, creator: EnvCreator) -> None:
     if not isinstance(name, str) or not name:
         raise ConfigError(f"register_env: the name must be a non-empty string, but {name!r} came")
     if not callable(creator):
-        raise ConfigError(f"register_env({name!r}): the creator must be a function of the env context, but {creator!r} came")
+        raise ConfigError(
+            f"register_env({name!r}): the creator must be a function of the env context, but {creator!r} came"
+        )
     _ENV_CREATORS[name] = creator
 
 
@@ -72,7 +74,7 @@ def env_creator_for(spec: str | type | Callable[..., Any] | None) -> tuple[str, 
 
 
 def _bearing(make: Callable[..., Any], env_id: str, gym_id: str | None) -> EnvCreator:
-    """A creator around `make` that checks what comes out and bears `gym_id`; the user's own object gets no attribute."""
+    """A creator around `make` that checks what comes out and bears `gym_id`, which the user's own object does not."""
 
     def create(context: Any) -> Any:
         env = make(context)
@@ -92,7 +94,7 @@ def _described(thing: Any) -> str:
 
 
 def _creator_of_class(cls: type, env_id: str) -> EnvCreator:
-    """Env classes of the 1.x line take the env context; Gymnasium's take keyword arguments, which are the env_config."""
+    """Env classes of the 1.x line take the env context; Gymnasium's take keyword arguments: the env_config."""
 
     def make(context: Mapping[str, Any]) -> Any:
         if _takes_context(cls, context):
@@ -148,7 +150,7 @@ def _call(make: Callable[[], Any], env_id: str, context: Mapping[str, Any]) -> A
 
 
 def _attribute(env_id: str) -> Callable[..., Any] | None:
-    """What `module:Name` names as an attribute of the module; None where it is an id for Gymnasium, which goes first."""
+    """What `module:Name` names as an attribute of the module; None where it is a Gymnasium id, which goes first."""
     module_name, separator, name = env_id.partition(":")
     if not separator:
         return None
@@ -186,6 +188,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 # Algorithms.
 
+
 def get_algorithm(name: str) -> type:
     """The Trainer class called `name` (imports its framework)."""
     return resolve_reference(ALGORITHMS[_known_algorithm(name)])
@@ -206,6 +209,7 @@ def _known_algorithm(name: str) -> str:
 
 
 # Callables by reference.
+
 
 def callable_reference(thing: Any) -> str | None:
     """`"module:qualified.name"` if that imports to `thing` itself in another process too, else None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.settings import as_float, as_int, shown
+from headwater.settings.number_types import as_float, as_int, shown
 
 FORMS = (
     "[[timestep, value], ...], or {'type': 'piecewise', 'points': [[timestep, value], ...]}, "
@@ -26,7 +26,11 @@ def check_schedule(schedule: Any) -> list[list[float]] | dict[str, Any] | None:
     if not isinstance(schedule, Mapping):
         raise ValueError(f"must be {FORMS}, but {shown(schedule)} came")
     kind = schedule.get("type")
-    expected = {"piecewise": {"points"}, "linear": {"start", "end", "timesteps"}, "cosine": {"start", "end", "timesteps"}}
+    expected = {
+        "piecewise": {"points"},
+        "linear": {"start", "end", "timesteps"},
+        "cosine": {"start", "end", "timesteps"},
+    }
     if kind not in expected:
         raise ValueError(f"its type must be 'piecewise', 'linear' or 'cosine', but {shown(kind)} came")
     if set(schedule) - {"type"} != expected[kind]:

@@ -7,54 +7,74 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from headwater import former_settings
 from headwater.config import BatchPlan, Schedule, TrainerConfig
-from headwater.settings import Bool, Float, Int, OptionalFloat, Problem
+from headwater.settings import former as former_names
+from headwater.settings.number_types import Bool, Float, Int, OptionalFloat
+from headwater.settings.problems import Problem
 
 
 class PPOConfig(TrainerConfig):
     """Settings of proximal policy optimisation (Schulman et al. 2017, https://arxiv.org/abs/1707.06347).
 
     Example:
-        >>> print(PPOConfig(train_batch_size=2048).batch_plan().text)
-        train batch: 2048 rows = 1 round x 1 sampler x 8 envs x 256 steps; 10 epochs x 8 minibatches of about 256 = 80 updates
+        >>> print(PPOConfig(train_batch_size=2048).batch_plan().updates)
+        10 epochs x 8 minibatches of 256 = 80 updates
     """
 
-    former: ClassVar[Mapping[str, str]] = {**former_settings.COMMON, **former_settings.PPO}
+    former: ClassVar[Mapping[str, str]] = {**former_names.COMMON, **former_names.PPO}
 
     sgd_minibatch_size: Int = Field(
-        256, ge=0, description="Rows of one update, about: an epoch is split evenly. 0: the whole batch. Larger is steadier."
+        default=256,
+        ge=0,
+        description="Rows of one update, about: an epoch is split evenly. 0: the whole batch. Larger is steadier.",
     )
     num_sgd_iter: Int = Field(
-        10, ge=1, description="Epochs over each train batch. More learns more from it and strays further from what sampled it."
+        default=10,
+        ge=1,
+        description="Epochs over each train batch. More learns more from it and strays further from what sampled it.",
     )
     clip_param: Float = Field(
-        0.2, gt=0, description="How far the probability ratio may move from 1 before its gain is cut. Larger: bolder updates."
+        default=0.2,
+        gt=0,
+        description="How far the probability ratio may move from 1 before its gain is cut. Larger: bolder updates.",
     )
     vf_loss_coeff: Float = Field(
-        0.5, ge=0, description="Weight of the value loss. Matters most where policy and value function share layers."
+        default=0.5,
+        ge=0,
+        description="Weight of the value loss. Matters most where policy and value function share layers.",
     )
     vf_clip_param: OptionalFloat = Field(
-        None, gt=0, description="How far a value prediction may move per batch, in units of return; None: freely."
+        default=None,
+        gt=0,
+        description="How far a value prediction may move per batch, in units of return; None: freely.",
     )
     entropy_coeff: Float = Field(
-        0.0, ge=0, description="Bonus for entropy, where entropy_coeff_schedule is not set. Larger keeps exploring longer."
+        default=0.0,
+        ge=0,
+        description="Bonus for entropy, where entropy_coeff_schedule is not set. Larger keeps exploring longer.",
     )
     entropy_coeff_schedule: Schedule = Field(
-        None,
+        default=None,
         description="entropy_coeff by env steps, in place of it; forms as lr_schedule.",
         json_schema_extra={"kind": "schedule | None"},
     )
     kl_coeff: Float = Field(
-        0.0,
+        default=0.0,
         ge=0,
-        description="Initial weight of the KL penalty, adapted after each batch to hold the KL near kl_target; 0: no penalty.",
+        description="Initial weight of the KL penalty, adapted after each batch to hold the KL near kl_target; 0: no "
+        "penalty.",
     )
-    kl_target: Float = Field(0.01, gt=0, description="KL divergence per batch that kl_coeff aims at. Larger: bolder updates.")
-    use_critic: Bool = Field(True, description="Subtract a learned value from the returns; false: returns only.")
-    use_gae: Bool = Field(True, description="Generalised advantage estimation; false: discounted returns less the value.")
+    kl_target: Float = Field(
+        default=0.01, gt=0, description="KL divergence per batch that kl_coeff aims at. Larger: bolder updates."
+    )
+    use_critic: Bool = Field(
+        default=True, description="Subtract a learned value from the returns; false: returns only."
+    )
+    use_gae: Bool = Field(
+        default=True, description="Generalised advantage estimation; false: discounted returns less the value."
+    )
     standardize_advantages: Bool = Field(
-        True, description="Scale the train batch's advantages to mean 0 and deviation 1."
+        default=True, description="Scale the train batch's advantages to mean 0 and deviation 1."
     )
 
     def combination_problems(self) -> list[Problem]:

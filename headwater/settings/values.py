@@ -9,14 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.schedule_data import check_schedule
-from headwater.settings import as_bool, as_float, as_int, shown
-
-__all__ = [
-    "check_callbacks", "check_clip_rewards", "check_device", "check_env", "check_exploration", "check_filters",
-    "check_fragment", "check_framework", "check_log_level", "check_num_workers", "check_reference", "check_schedule",
-    "check_share",
-]  # fmt: skip
+from headwater.settings.number_types import as_bool, as_float, as_int, shown
 
 
 def check_env(value: Any) -> Any:
@@ -83,7 +76,9 @@ def check_log_level(value: Any) -> str:
 def check_exploration(value: dict[str, Any]) -> dict[str, Any]:
     kind = value.get("type")
     if kind != "StochasticSampling":
-        raise ValueError(f"its type must be 'StochasticSampling' (others are not available yet), but {shown(kind)} came")
+        raise ValueError(
+            f"its type must be 'StochasticSampling' (others are not available yet), but {shown(kind)} came"
+        )
     unknown = sorted(set(value) - {"type", "random_timesteps"})
     if unknown:
         raise ValueError(f"StochasticSampling has the one setting random_timesteps, but {', '.join(unknown)} came")
@@ -103,7 +98,9 @@ def check_reference(value: Any) -> Any:
 
 def check_callbacks(value: Any) -> Any:
     if isinstance(value, Mapping):
-        raise ValueError("a dict of functions is no longer taken: derive a class from headwater.callbacks.DefaultCallbacks")
+        raise ValueError(
+            "a dict of functions is no longer taken: derive a class from headwater.callbacks.DefaultCallbacks"
+        )
     if value is None or isinstance(value, bool | int | float | list | tuple) or value == "":
         raise ValueError(
             f"must be a DefaultCallbacks class or instance, or its 'module:Class', but {shown(value)} came"

@@ -1,101 +1,37 @@
-"""Settings: the base of every config class. Typed, bounded, documented, readable as a dict, with errors that name the key.
+"""Settings: the base of every config class. Typed, bounded, documented, and readable as a dict.
 
-A config class is a pydantic model whose validation errors become one `ConfigError` that lists every problem. The
-number types below are strict (a bool is never a number) except that they understand `1e-4`, which YAML reads as a string.
+A pydantic model whose validation errors become one `ConfigError` that lists every problem.
 """
 
 from __future__ import annotations
 
-import difflib
 import numbers
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headwater.errors import ConfigError
 from headwater.registry import callable_reference
+from headwater.settings.number_types import shown
+from headwater.settings.problems import Problem, SettingsError, explain_unknown, problems_of
 
-_EXPONENT = re.compile(r"[+-]?(\d[\d_]*\.?[\d_]*|\.\d+)[eE][+-]?\d+")
 NOT_IMPORTABLE = "not_importable"
-
-
-def shown(value: Any) -> str:
-    """What came, for an error message: its repr, cut, and its type."""
-    text = repr(value)
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
-
-
-def as_float(value: Any) -> float:
-    """A real number as a float; a string only in the exponent form that YAML leaves one."""
-    if isinstance(value, str) and _EXPONENT.fullmatch(value):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ValueError(f"must be a number, but {shown(value)} came")
-    return float(value)
-
-
-def as_int(value: Any) -> int:
-    """A whole number as an int: 1e6 and its YAML string count, a bool and 1.5 do not."""
-    if isinstance(value, str) and _EXPONENT.fullmatch(value):
-        value = float(value)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value // 1:
-        raise ValueError(f"must be a whole number, but {shown(value)} came")
-    return int(value)
-
-
-def as_bool(value: Any) -> bool:
-    """True or False, of Python or NumPy; 0, 1 and strings are refused."""
-    if isinstance(value, bool) or type(value).__module__ == "numpy" and type(value).__name__.startswith("bool"):
-        return bool(value)
-    raise ValueError(f"must be true or false, but {shown(value)} came")
-
-
-def none_or(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`convert`, letting None through."""
-    return lambda value: None if value is None else convert(value)
-
-
-Int = Annotated[int, BeforeValidator(as_int)]
-Float = Annotated[float, BeforeValidator(as_float)]
-Bool = Annotated[bool, BeforeValidator(as_bool)]
-OptionalInt = Annotated[int | None, BeforeValidator(none_or(as_int))]
-OptionalFloat = Annotated[float | None, BeforeValidator(none_or(as_float))]
-
-
-class Problem(NamedTuple):
-    """One thing wrong with a config: the full path of the key and what is the matter."""
-
-    path: str
-    text: str
-
-
-class SettingsError(ConfigError):
-    """All problems of one config in one message; `problems` has them singly."""
-
-    def __init__(self, owner: str, problems: list[Problem]) -> None:
-        self.owner, self.problems = owner, problems
-        lines = [f"{problem.path}: {problem.text}" if problem.path else problem.text for problem in problems]
-        if len(lines) == 1:
-            super().__init__(f"{owner}: {lines[0]}")
-        else:
-            super().__init__("\n  - ".join([f"{owner}: {len(lines)} settings cannot be used:", *lines]))
 
 
 class Settings(BaseModel):
     """A typed group of settings that also reads as a dict.
 
     A field may have an alias that is no Python name: `config["lambda"]` and `config.lambda_` are the same.
-    Subclasses may set `former`: names that users of the 1.x line (or of other libraries) may try, each with the sentence
-    that says what to do instead.
+    Subclasses may set `former`: names that users of the 1.x line or of other libraries may try, each with the
+    sentence that says what to do instead.
 
     Raises:
         ConfigError: on construction or assignment, listing everything that is unknown, ill-typed or out of bounds.
     """
 
     model_config = ConfigDict(
-        extra="forbid", validate_assignment=True, validate_by_name=True, validate_by_alias=True,
+        extra="forbid", validate_assignment=True, populate_by_name=True,
         allow_inf_nan=False, arbitrary_types_allowed=True, protected_namespaces=(),
     )  # fmt: skip
     former: ClassVar[Mapping[str, str]] = {}
@@ -104,15 +40,13 @@ class Settings(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise SettingsError(type(self).__name__, _problems(type(self), error)) from None
+            raise SettingsError(type(self).__name__, problems_of(type(self), error)) from None
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
         if isinstance(obj, cls) and not kwargs:
             return obj
-        if not isinstance(obj, Mapping):
-            raise ConfigError(f"{cls.__name__}: settings come as a dict, but {shown(obj)} came")
-        return cls(**obj)
+        return cls(**string_keyed(obj, cls.__name__))
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls = type(self)
@@ -125,7 +59,7 @@ class Settings(BaseModel):
         try:
             super().__setattr__(field, value)
         except ValidationError as error:
-            raise SettingsError(cls.__name__, _problems(cls, error)) from None
+            raise SettingsError(cls.__name__, problems_of(cls, error)) from None
 
     # Reading as a dict.
 
@@ -133,6 +67,12 @@ class Settings(BaseModel):
     def _field_of(cls, key: str) -> str | None:
         """The attribute that holds `key`, which may be a field's name or its alias."""
         return _names(cls).get(key)
+
+    @classmethod
+    def key_of(cls, name: str) -> str:
+        """The key of the field `name` (`lambda` for `lambda_`); any other name as it is."""
+        field = cls.model_fields.get(name)
+        return field.alias if field is not None and field.alias else name
 
     @classmethod
     def keys(cls) -> list[str]:
@@ -173,9 +113,36 @@ class Settings(BaseModel):
         mark_set(twin, changes(self))
         return twin
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """`copy()` with some settings changed, which are checked."""
+        twin = self.copy()
+        for key, value in (update or {}).items():
+            twin[key] = value
+        return twin
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{key}={value!r}" for key, value in changes(self).items())
+        return f"{type(self).__name__}({given})"
+
+    __str__ = __repr__
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values only: a callable as `module:name` where that imports it, else `{"not_importable": its repr}`."""
         return {key: to_json(value) for key, value in self.items()}
+
+
+def string_keyed(data: Any, owner: str) -> Mapping[str, Any]:
+    """`data`, if it is a dict whose keys are strings.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{owner}: settings come as a dict, but {shown(data)} came")
+    odd = [key for key in data if not isinstance(key, str)]
+    if odd:
+        raise ConfigError(f"{owner}: names of settings are strings, but {', '.join(map(shown, odd))} came")
+    return data
 
 
 def _names(cls: type[Settings]) -> dict[str, str]:
@@ -247,66 +214,3 @@ def to_json(value: Any) -> Any:
         return value.tolist()
     reference = callable_reference(value) if callable(value) else None
     return reference if reference is not None else {NOT_IMPORTABLE: repr(value)}
-
-
-# Errors.
-
-def explain_unknown(cls: type[Settings], key: str) -> str:
-    """Why `cls` has no `key`, with what replaced it or its nearest neighbours."""
-    if key in cls.former:
-        return cls.former[key]
-    places: dict[str, str] = {}
-    for name, field in cls.model_fields.items():
-        places.setdefault(field.alias or name, field.alias or name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
-            for inner in field.annotation.keys():
-                places.setdefault(inner, f"{name}.{inner}")
-            if key in field.annotation.former:
-                return field.annotation.former[key]
-    if key in places:
-        return f"no such setting here; it belongs at {places[key]}"
-    near = [places[match] for match in difflib.get_close_matches(key, places, n=3, cutoff=0.6)]
-    if not near:
-        return f"no such setting. There are: {', '.join(cls.keys())}"
-    return f"no such setting. Did you mean {' or '.join(near)}?"
-
-
-_TEXTS = {
-    "greater_than": "must be greater than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
-    "literal_error": "must be {expected}",
-    "finite_number": "must be finite",
-    "string_type": "must be a string",
-    "list_type": "must be a list",
-    "dict_type": "must be a dict",
-    "mapping_type": "must be a dict",
-    "too_short": "must have at least {min_length} items",
-    "too_long": "must have at most {max_length} items",
-    "string_too_short": "must not be empty",
-}
-
-
-def _problems(cls: type[Settings], error: ValidationError) -> list[Problem]:
-    problems = []
-    for item in error.errors(include_url=False):
-        path, context = _path(item["loc"]), item.get("ctx", {})
-        cause = context.get("error")
-        if item["type"] == "extra_forbidden":
-            problems.append(Problem(path, explain_unknown(cls, str(item["loc"][-1]))))
-        elif isinstance(cause, SettingsError):
-            problems += [Problem(f"{path}.{inner.path}", inner.text) for inner in cause.problems]
-        elif item["type"] == "value_error":
-            problems.append(Problem(path, str(cause)))
-        else:
-            text = _TEXTS.get(item["type"], item["msg"]).format(**context)
-            problems.append(Problem(path, f"{text}, but {shown(item['input'])} came"))
-    return problems
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    path = ""
-    for part in location:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    return path

@@ -1,6 +1,6 @@
 """BatchPlan: the one equation that ties fragment, envs, workers and train batch.
 
-    train_batch_size = rounds * max(1, num_workers) * num_envs_per_worker * rollout_fragment_length
+train_batch_size = rounds * max(1, num_workers) * num_envs_per_worker * rollout_fragment_length
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class BatchPlan:
 
     Attributes:
         train_batch_size: rows that one iteration trains on; exact where whole fragments are sampled, else the least.
-        num_workers: samplers that each bring a fragment per round (the trainer itself counts as one when there are none).
+        num_workers: samplers that each bring a fragment per round; the trainer itself is one where there is no other.
         num_envs: sub-envs of each sampler.
         rollout_fragment_length: steps of one sub-env in one fragment.
         rounds: fragments that each sampler brings for one train batch.

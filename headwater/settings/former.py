@@ -27,7 +27,7 @@ _ATTENTION = "Attention networks are"
 
 MODEL: dict[str, str] = {
     **{key: _replaced(_ATARI) for key in ("framestack", "dim", "grayscale")},
-    "zero_mean": _replaced("Images are scaled to [0, 1] inside the network; another range is an observation wrapper's work."),
+    "zero_mean": _replaced("The network scales images to [0, 1]; another range is an observation wrapper's work."),
     "custom_preprocessor": _replaced("Use a gymnasium.ObservationWrapper on the env, or custom_model."),
     "custom_options": _replaced("Its successor is custom_model_config."),
     "no_final_linear": _not_yet("Networks without a final linear layer are", "custom_model can be one."),
@@ -58,8 +58,8 @@ COMMON: dict[str, str] = {
     "eager_tracing": _replaced("Its successor is torch_compile."),
     "monitor": _replaced("Wrap the env in gymnasium.wrappers.RecordVideo to record it."),
     "record_env": _replaced("Wrap the env in gymnasium.wrappers.RecordVideo to record it."),
-    "soft_horizon": _replaced("A horizon truncates: its cut is bootstrapped from the next observation, then the env resets."),
-    "no_done_at_end": _replaced("Terminations and truncations are told apart; wrap the env to turn one into the other."),
+    "soft_horizon": _replaced("A horizon truncates: the next observation bootstraps the cut, then the env resets."),
+    "no_done_at_end": _replaced("Terminations and truncations are told apart; a wrapper can turn one into the other."),
     "preprocessor_pref": _replaced(f"Observations are encoded by their space. {_ATARI}"),
     "_use_trajectory_view_api": _replaced("Trajectories are always columns of arrays."),
     "sample_collector": _replaced("Trajectories are always columns of arrays."),
@@ -80,11 +80,11 @@ COMMON: dict[str, str] = {
     "recreate_failed_workers": _not_yet("Remote samplers are", "For envs that fail see on_env_error."),
     "evaluation_num_workers": _not_yet("Remote evaluation is", "Evaluation runs in this process."),
     "remote_worker_envs": _not_yet("Envs as remote actors are", "vectorization 'async' gives each env a process."),
-    "remote_env_batch_wait_ms": _not_yet("Envs as remote actors are", "vectorization 'async' gives each env a process."),
+    "remote_env_batch_wait_ms": _not_yet("Envs as remote actors are", "vectorization 'async' gives envs processes."),
     "sample_async": _not_yet("Sampling beside learning is"),
     "compress_observations": _not_yet("Compressed observations are"),
     "collect_metrics_timeout": _not_yet("Remote samplers are"),
-    "extra_python_environs_for_worker": _not_yet("Remote samplers are", "Set environment variables before Python starts."),
+    "extra_python_environs_for_worker": _not_yet("Remote samplers are", "Set them before Python starts."),
     **{
         key: _not_yet(_RESOURCES)
         for key in (
