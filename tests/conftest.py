@@ -1,0 +1,18 @@
+"""What every test has: one thread a process, and a working directory of its own for the runs it makes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Before any test imports NumPy or torch, and for the processes that tests start: more threads only fight each other.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[name] = "1"
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths, such as the default `runs/`, land in the test's temporary directory."""
+    monkeypatch.chdir(tmp_path)
