@@ -1,0 +1,181 @@
+"""PPO: its policy classes, its execution plan and its Trainer (Schulman et al. 2017, arXiv:1707.06347)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from headwater.algorithms.ppo.config import DEFAULT_CONFIG, PPOConfig, validate_config
+from headwater.algorithms.ppo.loss import ppo_loss
+from headwater.data.advantages import gae, returns
+from headwater.data.sample_batch import SampleBatch
+from headwater.execution.iterators import LocalIterator
+from headwater.execution.metric_ops import StandardMetricsReporting
+from headwater.execution.rollout_ops import ConcatBatches, ParallelRollouts, SelectExperiences, StandardizeFields
+from headwater.execution.train_ops import KeepInfo, TrainOneStep
+from headwater.execution.weight_sync import SyncWeights
+from headwater.policy.policy import Policy
+from headwater.policy.policy_template import build_policy
+from headwater.sampling.trajectory import Trajectory
+from headwater.sampling.worker_set import WorkerSet
+from headwater.trainer_template import build_trainer
+
+__all__ = ["DEFAULT_CONFIG", "PPOConfig", "PPOTrainer", "UpdateKL", "execution_plan", "get_policy_class", "validate_config"]
+
+logger = logging.getLogger(__name__)
+
+
+def postprocess_ppo(policy: Policy, trajectory: Trajectory) -> None:
+    """Add what the loss reads: action_logp, vf_preds, advantages and value_targets, all `[T, N]` float32."""
+    config = policy.config
+    logp = policy.logp(trajectory.rows(SampleBatch.ACTION_DIST_INPUTS), trajectory.rows(SampleBatch.ACTIONS))
+    trajectory.add(SampleBatch.ACTION_LOGP, trajectory.from_rows(logp))
+    rewards, cuts = trajectory[SampleBatch.REWARDS], trajectory.cuts
+    if config.use_critic:
+        values = trajectory.from_rows(policy.values(trajectory.rows(SampleBatch.OBS)))
+        next_values = trajectory.next_values(values, policy)
+        if config.use_gae:
+            advantages, targets = gae(rewards, values, next_values, cuts, config.gamma, config.lambda_)
+        else:
+            targets = returns(rewards, next_values, cuts, config.gamma)
+            advantages = targets - values
+    else:
+        # Without a critic the episodes are whole, so that there is nothing to bootstrap but what a time limit cut off.
+        values = next_values = targets = rewards * 0.0
+        advantages = returns(rewards, next_values, cuts, config.gamma)
+    trajectory.add(SampleBatch.VF_PREDS, values)
+    trajectory.add(SampleBatch.ADVANTAGES, advantages)
+    trajectory.add(SampleBatch.VALUE_TARGETS, targets)
+
+
+class AdaptiveKL:
+    """The KL penalty's coefficient, adapted after each batch (Schulman et al. 2017, section 4)."""
+
+    coefficients: dict[str, float]
+    config: PPOConfig
+
+    @property
+    def kl_coeff(self) -> float:
+        """The present coefficient."""
+        return self.coefficients["kl_coeff"]
+
+    def update_kl(self, sampled_kl: float) -> float:
+        """Half as much again where the KL was more than twice its target, half of it where less than half."""
+        if sampled_kl > 2.0 * self.config.kl_target:
+            self.coefficients["kl_coeff"] *= 1.5
+        elif sampled_kl < 0.5 * self.config.kl_target:
+            self.coefficients["kl_coeff"] *= 0.5
+        return self.coefficients["kl_coeff"]
+
+
+def get_policy_class(config: PPOConfig) -> type[Policy]:
+    """PPO's policy for `config["framework"]`."""
+    return policy_class(config.framework)
+
+
+def policy_class(framework: str) -> type[Policy]:
+    """PPO's policy in one framework; the class is made when first asked for, and imports the framework."""
+    if framework not in _POLICY_CLASSES:
+        _POLICY_CLASSES[framework] = build_policy(
+            f"PPO{framework.capitalize()}Policy",
+            framework=framework,
+            loss=ppo_loss,
+            postprocess=postprocess_ppo,
+            coefficients=lambda config: {"kl_coeff": config.kl_coeff, "entropy_coeff": config.entropy_coeff},
+            mixins=(AdaptiveKL,),
+        )
+    return _POLICY_CLASSES[framework]
+
+
+_POLICY_CLASSES: dict[str, type[Policy]] = {}
+
+
+class UpdateKL:
+    """Adapt each trained policy's KL coefficient to the KL that its last batch came to."""
+
+    takes = dict
+    gives = dict
+
+    def __init__(self, workers: WorkerSet) -> None:
+        self._workers = workers
+
+    def __call__(self, info: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        def update(policy: Any, policy_id: str) -> None:
+            if policy_id not in info:
+                logger.warning("No data for %s: its KL coefficient stays at %g.", policy_id, policy.kl_coeff)
+            else:
+                policy.update_kl(info[policy_id]["kl"])
+
+        self._workers.local_worker().foreach_trainable_policy(update)
+        return info
+
+
+def warn_about_bad_reward_scales(config: PPOConfig, result: dict[str, Any]) -> dict[str, Any]:
+    """Warn where the scale of the rewards defeats the value function; the result passes unchanged."""
+    if result["policy_reward_mean"]:
+        return result
+    for policy_id, stats in result["info"]["learner"].items():
+        scaled = config.vf_loss_coeff * stats.get("vf_loss", 0.0)
+        if config.model.vf_share_layers is True and scaled > 100:
+            _warn_once(
+                "vf_loss",
+                "%s: the value loss (%.4g times vf_loss_coeff) drowns the policy's in the shared layers: lower "
+                "vf_loss_coeff, or set model.vf_share_layers to false.",
+                policy_id,
+                scaled,
+            )
+    mean = result["episode_reward_mean"]
+    if config.vf_clip_param is not None and mean == mean and round(abs(mean) / config.vf_clip_param) > 200:
+        _warn_once(
+            "vf_clip",
+            "The mean return %.4g is more than 200 times vf_clip_param (%.4g): the value function will take long to reach "
+            "it. Raise vf_clip_param, set it to null, or scale the rewards.",
+            mean,
+            config.vf_clip_param,
+        )
+    return result
+
+
+def _warn_once(key: str, message: str, *args: Any) -> None:
+    if key not in _warned:
+        _warned.add(key)
+        logger.warning(message, *args)
+
+
+_warned: set[str] = set()
+
+
+def execution_plan(workers: WorkerSet, config: PPOConfig) -> LocalIterator:
+    """Sample a train batch with the present weights, run SGD on it, adapt the KL coefficient, report."""
+    rollouts = (
+        ParallelRollouts(workers, mode="bulk_sync")
+        .for_each(SelectExperiences(workers.trainable_policies()))
+        .combine(ConcatBatches(min_batch_size=config["train_batch_size"]))
+    )
+    if config.standardize_advantages:
+        rollouts = rollouts.for_each(StandardizeFields([SampleBatch.ADVANTAGES]))
+    train_op = (
+        rollouts.for_each(TrainOneStep(workers, num_sgd_iter=config["num_sgd_iter"], sgd_minibatch_size=config["sgd_minibatch_size"]))
+        .for_each(SyncWeights(workers))
+        .for_each(KeepInfo())
+        .for_each(UpdateKL(workers))
+    )
+    return StandardMetricsReporting(train_op, workers, config).for_each(
+        lambda result: warn_about_bad_reward_scales(config, result)
+    )
+
+
+PPOTrainer = build_trainer(
+    "PPO",
+    default_config=DEFAULT_CONFIG,
+    validate_config=validate_config,
+    get_policy_class=get_policy_class,
+    execution_plan=execution_plan,
+)
+
+
+def __getattr__(name: str) -> Any:
+    """PPOTorchPolicy (and its siblings in other frameworks), made when first asked for."""
+    if name == "PPOTorchPolicy":
+        return policy_class("torch")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

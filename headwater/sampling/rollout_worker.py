@@ -1,0 +1,351 @@
+"""RolloutWorker: policies and an env together; it makes experience, and (the local one) learns from it.
+
+    env -> sampler -> Trajectory -> postprocess -> SampleBatch          sample()
+    SampleBatch -> policies                                             learn_on_batch()
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwater.callbacks import DefaultCallbacks, make_callbacks, overridden
+from headwater.config import TrainerConfig
+from headwater.data.sample_batch import DEFAULT_POLICY_ID, Batch, SampleBatch
+from headwater.envs import make_vector_env
+from headwater.envs.env_context import EnvContext
+from headwater.envs.nested import make_gather, row_of
+from headwater.errors import ConfigError, HeadwaterError, TrainingError
+from headwater.policy.policy import Policy
+from headwater.sampling.episode import AGENT_ID
+from headwater.sampling.filters import Filter, get_filter
+from headwater.sampling.metrics import RolloutMetrics
+from headwater.sampling.preprocessors import get_action_adapter, get_encoder
+from headwater.sampling.sampler import VectorSampler, episode_seeds
+from headwater.sampling.trajectory import Trajectory
+
+TRAINING, EVALUATION = 0, 1  # purposes: they keep the random numbers of the two apart
+
+
+class RolloutWorker:
+    """Wraps a vector env and the policies that act in it.
+
+    Args:
+        env_creator: makes one env from an `EnvContext`.
+        policy_class: of the default policy.
+        config: the whole config; worker, sampler and policy read their settings there.
+        env_id: for messages.
+        validate_env: called with (env, env_context) wherever an env is made; raises where it does not suit.
+        worker_index: 0 for the local worker.
+        num_workers: remote workers of the run.
+        callbacks: an instance; default: made from the config.
+
+    Example:
+        >>> from headwater.algorithms.ppo.ppo import PPOConfig, get_policy_class
+        >>> from headwater.registry import env_creator_for
+        >>> config = PPOConfig(num_envs_per_worker=4, train_batch_size=64, sgd_minibatch_size=64, seed=0)
+        >>> env_id, creator = env_creator_for("CartPole-v1")
+        >>> worker = RolloutWorker(env_creator=creator, env_id=env_id, policy_class=get_policy_class(config), config=config)
+        >>> batch = worker.sample()
+        >>> batch.count >= 64, sorted(worker.learn_on_batch(batch))
+        (True, ['default_policy'])
+        >>> worker.stop()
+    """
+
+    def __init__(
+        self,
+        *,
+        env_creator: Callable[[EnvContext], Any],
+        policy_class: type[Policy],
+        config: TrainerConfig,
+        env_id: str = "env",
+        validate_env: Callable[[Any, EnvContext], None] | None = None,
+        worker_index: int = 0,
+        num_workers: int = 0,
+        callbacks: DefaultCallbacks | None = None,
+    ) -> None:
+        self.config = config
+        self.env_id = env_id
+        self.worker_index = worker_index
+        self.num_workers = num_workers
+        self.callbacks = make_callbacks(config.callbacks) if callbacks is None else callbacks
+        self.seed = secrets.randbits(31) if config.seed is None else config.seed
+        self.global_vars: dict[str, Any] = {"timestep": 0}
+        num_envs = config.num_envs_per_worker
+        first = max(0, worker_index - 1) * num_envs
+        env_indices = range(first, first + num_envs)
+        key = (self.seed, EVALUATION if config.in_evaluation else TRAINING)
+        self.env = make_vector_env(
+            env_creator,
+            env_id,
+            num_envs,
+            config,
+            EnvContext(config.env_config, worker_index=worker_index, num_workers=num_workers),
+            seeds=episode_seeds(key, env_indices, 0),
+            validate_env=validate_env,
+        )
+        try:
+            env_indices = range(first, first + self.env.num_envs)
+            self.encoder = get_encoder(self.env.observation_space)
+            self.action_adapter = get_action_adapter(
+                self.env.action_space, clip_actions=config.clip_actions, normalize_actions=config.normalize_actions
+            )
+            policy = policy_class(
+                self.encoder.space, self.env.action_space, config.model_copy(update={"seed": self.seed})
+            )
+            self.policy_map: dict[str, Policy] = {DEFAULT_POLICY_ID: policy}
+            self.policies_to_train = [DEFAULT_POLICY_ID]
+            self.filters: dict[str, Filter] = {
+                DEFAULT_POLICY_ID: get_filter(config.observation_filter, self.encoder.space.shape)
+            }
+            self.sampler = VectorSampler(
+                self.env,
+                policy,
+                self.encoder,
+                self.filters[DEFAULT_POLICY_ID],
+                self.action_adapter,
+                config,
+                key=key,
+                env_indices=env_indices,
+                num_envs_total=max(1, num_workers) * self.env.num_envs,
+                callbacks=self.callbacks,
+                worker=self,
+            )
+        except BaseException:
+            self.env.close()
+            raise
+        self._gather = make_gather(self.env.observation_space)
+        self._watch_postprocess = overridden(self.callbacks, "on_postprocess_trajectory")
+
+    # Experience.
+
+    def sample(self) -> Batch:
+        """Step the envs for one fragment and postprocess it.
+
+        Returns:
+            A SampleBatch of at least `rollout_fragment_length * num_envs` rows, sampled with the present weights. Rows
+            run env by env, each env's in order of time.
+        """
+        batch = self._postprocess(self.sampler.sample())
+        self.callbacks.on_sample_end(worker=self, samples=batch)
+        return batch
+
+    def sample_with_count(self) -> tuple[Batch, int]:
+        """`sample()` and the env steps in it."""
+        batch = self.sample()
+        return batch, batch.count
+
+    def sample_episodes(self, num_episodes: int) -> list[RolloutMetrics]:
+        """Run exactly `num_episodes` fresh, whole episodes and return their metrics; nothing is postprocessed."""
+        self.sampler.get_metrics()
+        self.sampler.sample_episodes(num_episodes)
+        return self.sampler.get_metrics()
+
+    def _postprocess(self, trajectory: Trajectory) -> SampleBatch:
+        policy = self.policy_map[DEFAULT_POLICY_ID]
+        policy.postprocess_trajectory(trajectory)
+        batch = trajectory.to_batch()
+        if self._watch_postprocess:
+            for piece in batch.split_by_episode():
+                self.callbacks.on_postprocess_trajectory(
+                    worker=self,
+                    episode=int(piece[SampleBatch.EPS_ID][0]),
+                    agent_id=AGENT_ID,
+                    policy_id=DEFAULT_POLICY_ID,
+                    policies=self.policy_map,
+                    postprocessed_batch=piece,
+                    original_batches={AGENT_ID: (policy, piece)},
+                )
+        return batch
+
+    # Acting for users.
+
+    def compute_actions(
+        self, observations: Sequence[Any], policy_id: str = DEFAULT_POLICY_ID, explore: bool | None = None, **kwargs: Any
+    ) -> tuple[list[Any], list[Any], dict[str, Any]]:
+        """Actions for raw observations, by the same encoder, filter and action adapter as in sampling.
+
+        Args:
+            observations: B observations as the env gives them.
+            policy_id: who acts.
+            explore: None takes the config's.
+
+        Returns:
+            B actions as the env takes them; state outputs; the policy's extra fetches ([B, ...] each).
+        """
+        policy = self.for_policy(policy_id)
+        batch = self._gather([self._checked(observation) for observation in observations])
+        x = self.filters[policy_id](self.encoder.encode(batch), update=False)
+        actions, state_out, extra = policy.compute_actions(x, explore=explore, **kwargs)
+        env_actions = self.action_adapter.to_env(actions)
+        return [row_of(env_actions, i) for i in range(len(observations))], state_out, extra
+
+    def _checked(self, observation: Any) -> Any:
+        space = self.env.observation_space
+        if space.shape is not None and np.shape(observation) != space.shape:
+            raise HeadwaterError(
+                f"{self.env_id}: the observation has shape {np.shape(observation)}, but the env's space is {space}. "
+                "Give one observation as env.reset() or env.step() returns it (compute_actions takes many)."
+            )
+        return np.asarray(observation, space.dtype) if space.shape is not None else observation
+
+    # Learning.
+
+    def compute_gradients(self, samples: Batch) -> tuple[Any, dict[str, Any]]:
+        """Gradients of a batch by the default policy, and its statistics with `batch_count`."""
+        [(policy_id, batch)] = samples.as_multi_agent().policy_batches.items()
+        gradients, info = self.for_policy(policy_id).compute_gradients(batch)
+        return gradients, {**info, "batch_count": samples.count}
+
+    def apply_gradients(self, gradients: Any) -> None:
+        """Take one optimizer step of the default policy along `gradients`."""
+        self.policy_map[DEFAULT_POLICY_ID].apply_gradients(gradients)
+
+    def learn_on_batch(self, samples: Batch) -> dict[str, dict[str, Any]]:
+        """One update of each trained policy on its part of the batch; {policy id: statistics}."""
+        return self._learn(samples, 1, 0)
+
+    def sample_and_learn(
+        self, expected_batch_size: int, num_sgd_iter: int, sgd_minibatch_size: int, standardize_fields: Sequence[str]
+    ) -> tuple[dict[str, dict[str, Any]], int]:
+        """Sample, bring `standardize_fields` to mean 0 and deviation 1, and run the SGD phase, all in this worker.
+
+        Returns:
+            {policy id: statistics}, and the env steps.
+
+        Raises:
+            TrainingError: the batch has fewer than `expected_batch_size` env steps.
+        """
+        batch = self.sample()
+        if batch.count < expected_batch_size:
+            raise TrainingError(
+                f"Worker {self.worker_index} sampled {batch.count} env steps where {expected_batch_size} were expected; "
+                "make rollout_fragment_length * num_envs_per_worker the expected size."
+            )
+        for part in batch.as_multi_agent().policy_batches.values():
+            for name in standardize_fields:
+                column = part[name]
+                part[name] = ((column - column.mean()) / max(1e-4, float(column.std()))).astype(np.float32)
+        return self._learn(batch, num_sgd_iter, sgd_minibatch_size), batch.count
+
+    def _learn(self, samples: Batch, num_sgd_iter: int, minibatch_size: int) -> dict[str, dict[str, Any]]:
+        return {
+            policy_id: self.policy_map[policy_id].learn_on_batch(batch, num_sgd_iter, minibatch_size)
+            for policy_id, batch in samples.as_multi_agent().policy_batches.items()
+            if policy_id in self.policies_to_train
+        }
+
+    # Policies, weights, filters, metrics.
+
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Policy | None:
+        """The policy, or None where there is none of that id."""
+        return self.policy_map.get(policy_id)
+
+    def for_policy(self, policy_id: str) -> Policy:
+        """The policy.
+
+        Raises:
+            ConfigError: there is none of that id; names those that there are.
+        """
+        if policy_id not in self.policy_map:
+            raise ConfigError(f"There is no policy {policy_id!r}; there are: {', '.join(sorted(self.policy_map))}.")
+        return self.policy_map[policy_id]
+
+    def foreach_policy(self, function: Callable[[Policy, str], Any]) -> list[Any]:
+        """`function(policy, policy_id)` for each policy."""
+        return [function(policy, policy_id) for policy_id, policy in self.policy_map.items()]
+
+    def foreach_trainable_policy(self, function: Callable[[Policy, str], Any]) -> list[Any]:
+        """`function(policy, policy_id)` for each policy that is trained."""
+        return [function(self.policy_map[policy_id], policy_id) for policy_id in self.policies_to_train]
+
+    def foreach_env(self, function: Callable[[Any], Any]) -> list[Any]:
+        """`function(env)` for each env; for the vector env itself where its envs are not objects in this process."""
+        return [function(env) for env in self.env.envs or [self.env]]
+
+    def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, dict[str, NDArray]]:
+        """{policy id: {parameter name: array}} of the policies named; None = all."""
+        wanted = self.policy_map if policies is None else policies
+        return {policy_id: self.for_policy(policy_id).get_weights() for policy_id in wanted}
+
+    def set_weights(self, weights: Mapping[str, Mapping[str, NDArray]], global_vars: dict[str, Any] | None = None) -> None:
+        """Set the weights of the policies in `weights`, and the global variables where given."""
+        for policy_id, policy_weights in weights.items():
+            self.for_policy(policy_id).set_weights(policy_weights)
+        if global_vars:
+            self.set_global_vars(global_vars)
+
+    def get_global_vars(self) -> dict[str, Any]:
+        """{"timestep": env steps sampled in the whole run}."""
+        return dict(self.global_vars)
+
+    def set_global_vars(self, global_vars: dict[str, Any]) -> None:
+        """Tell the policies how far the run is: schedules follow it."""
+        self.global_vars = dict(global_vars)
+        for policy in self.policy_map.values():
+            policy.on_global_var_update(global_vars)
+
+    def get_filters(self, flush_after: bool = False) -> dict[str, Filter]:
+        """Copies of the observation filters by policy id; `flush_after` empties what they gathered since the last sync."""
+        copies = {policy_id: obs_filter.as_serializable() for policy_id, obs_filter in self.filters.items()}
+        if flush_after:
+            for obs_filter in self.filters.values():
+                obs_filter.clear_buffer()
+        return copies
+
+    def sync_filters(self, new_filters: Mapping[str, Filter]) -> None:
+        """Take over the statistics of `new_filters`, one for each policy."""
+        for policy_id, obs_filter in self.filters.items():
+            obs_filter.sync(new_filters[policy_id])
+
+    def get_metrics(self) -> list[RolloutMetrics]:
+        """The episodes that ended since the last call."""
+        return self.sampler.get_metrics()
+
+    def perf_stats(self) -> dict[str, float]:
+        """Mean milliseconds per step of all envs since the last call: env, observations, inference, actions."""
+        return self.sampler.perf_stats()
+
+    def apply(self, function: Callable[..., Any], *args: Any) -> Any:
+        """`function(worker, *args)`."""
+        return function(self, *args)
+
+    # State.
+
+    def get_state(self) -> dict[str, Any]:
+        """Policies, filters and sampler, as arrays and JSON values: all that this worker's future depends on."""
+        return {
+            "seed": self.seed,
+            "global_vars": self.global_vars,
+            "policies": {policy_id: policy.get_state() for policy_id, policy in self.policy_map.items()},
+            "filters": {policy_id: obs_filter.get_state() for policy_id, obs_filter in self.filters.items()},
+            "sampler": self.sampler.get_state(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> bool:
+        """Go on from a `get_state()`; False where running episodes could not be saved, so that new ones start."""
+        for policy_id, policy_state in state["policies"].items():
+            self.for_policy(policy_id).set_state(policy_state)
+        for policy_id, filter_state in state["filters"].items():
+            self.filters[policy_id].set_state(filter_state)
+        self.global_vars = dict(state["global_vars"])
+        return self.sampler.set_state(state["sampler"])
+
+    def save(self) -> dict[str, Any]:
+        """What other workers need of this one: policies and filters, without the sampler's own episodes."""
+        return {name: value for name, value in self.get_state().items() if name != "sampler"}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over another worker's `save()`."""
+        self.set_weights({policy_id: state["weights"] for policy_id, state in saved["policies"].items()})
+        self.set_global_vars(saved["global_vars"])
+        for policy_id, filter_state in saved["filters"].items():
+            self.filters[policy_id].set_state(filter_state)
+
+    def stop(self) -> None:
+        """Close the envs."""
+        self.env.close()

@@ -1,0 +1,445 @@
+"""VectorSampler: the loop that steps a vector env with one policy and fills `[T, N]` columns.
+
+    vector env -> encode, filter -> policy.act -> env actions -> vector env        (each step, arrays all the way)
+               -> Trajectory                                                       (each fragment)
+
+Nothing in the loop is a Python object per env and step. What is rare leaves the straight line: an episode's end, an
+autoreset row, a lost episode, a callback that somebody overrode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwater.callbacks import overridden
+from headwater.config import TrainerConfig
+from headwater.data.sample_batch import SampleBatch
+from headwater.envs.nested import row_of
+from headwater.envs.vector_env import StepResult, VectorEnv, info_of_row
+from headwater.policy.policy import Policy
+from headwater.sampling.episode import Episode
+from headwater.sampling.filters import Filter
+from headwater.sampling.metrics import PERF_KEYS, RolloutMetrics
+from headwater.sampling.preprocessors import ActionAdapter, Encoder
+from headwater.sampling.streams import EnvStreams
+from headwater.sampling.trajectory import Trajectory, time_major
+
+MayStart = Callable[[int, int], bool]  # (env index, rows collected so far) -> whether another episode may begin
+
+
+class VectorSampler:
+    """Collects fragments from one vector env.
+
+    Args:
+        env: the vector env; the sampler owns its episodes.
+        policy: acts.
+        encoder, obs_filter, action_adapter: from the env's spaces to the policy's and back.
+        config: fragment length, batch mode, reward clipping, exploration.
+        key: integers that name the run and the purpose; they seed the envs and the action noise.
+        env_indices: [N] each sub-env's index in the whole run.
+        num_envs_total: sub-envs in the whole run, so that episode ids are unique.
+        worker: given to callbacks.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        policy: Policy,
+        encoder: Encoder,
+        obs_filter: Filter,
+        action_adapter: ActionAdapter,
+        config: TrainerConfig,
+        key: Sequence[int],
+        env_indices: Sequence[int],
+        num_envs_total: int,
+        callbacks: Any = None,
+        worker: Any = None,
+    ) -> None:
+        self.env = env
+        self.policy = policy
+        self.encoder = encoder
+        self.filter = obs_filter
+        self.action_adapter = action_adapter
+        self.config = config
+        self.worker = worker
+        self.callbacks = callbacks
+        self.fragment_length = config.batch_plan(env.num_envs).rollout_fragment_length
+        self.episode_returns = np.zeros(env.num_envs)
+        self.episode_lengths = np.zeros(env.num_envs, np.int64)
+        self._streams = EnvStreams(key, env_indices)
+        self._key, self._env_indices, self._stride = list(key), np.asarray(env_indices, np.int64), num_envs_total
+        self._restarts = 0  # names the seeds of the last reset of all envs
+        self._seeded = False  # whether that reset has happened
+        self._fragments = 0
+        self._episode_counts = np.zeros(env.num_envs, np.int64)
+        self._obs: Any = None  # what the envs wait to be acted on; None = they are to be reset
+        self._autoreset: NDArray[np.bool_] | None = None  # rows whose next step is the env's own reset
+        self._finished: list[RolloutMetrics] = []
+        self._perf_s = [0.0, 0.0, 0.0, 0.0]  # env, encoding, policy, actions
+        self._steps = 0
+        watched = ("on_episode_start", "on_episode_step", "on_episode_end")
+        self._episodes: list[Episode] | None = [] if any(overridden(callbacks, name) for name in watched) else None
+        self._watch_steps = overridden(callbacks, "on_episode_step")
+        self._last: tuple[Any, ...] = ()
+
+    # What a worker calls.
+
+    def sample(self) -> Trajectory:
+        """One fragment of at least `rollout_fragment_length` rows per env, all from the policy's present weights.
+
+        truncate_episodes: exactly that many steps (fewer than N rows more where the env's autoreset rows are no
+        transitions). complete_episodes: whole episodes only. An episode begins as long as rows are wanted, and each
+        one that has begun is run to its end, so that long episodes are as likely as short ones.
+        """
+        wanted = self.fragment_length * self.env.num_envs
+        if self.config.batch_mode == "truncate_episodes":
+            return self._collect(wanted, self.fragment_length)
+        self._obs = None
+        return self._collect(wanted, self.fragment_length, may_start=lambda _, rows: rows < wanted)
+
+    def sample_episodes(self, num_episodes: int) -> Trajectory:
+        """Exactly `num_episodes` whole, fresh episodes, shared out evenly over the envs."""
+        share, rest = divmod(num_episodes, self.env.num_envs)
+        left = [share + (i < rest) for i in range(self.env.num_envs)]
+
+        def may_start(env_index: int, _: int) -> bool:
+            left[env_index] -= 1
+            return left[env_index] >= 0
+
+        self._obs = None
+        return self._collect(0, 64, may_start=may_start)
+
+    def restart(self, number: int) -> None:
+        """Make all envs begin new episodes, seeded by the run, the env's index and `number`, at the next fragment."""
+        self._restarts = number
+        self._obs = None
+        self._seeded = False
+
+    def get_metrics(self) -> list[RolloutMetrics]:
+        """The episodes that ended since the last call."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def perf_stats(self) -> dict[str, float]:
+        """Mean milliseconds per step of all envs since the last call."""
+        if not self._steps:
+            return dict.fromkeys(PERF_KEYS, float("nan"))
+        means = [1000.0 * seconds / self._steps for seconds in self._perf_s]
+        self._perf_s = [0.0, 0.0, 0.0, 0.0]
+        self._steps = 0
+        return dict(zip(PERF_KEYS, means, strict=True))
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that the next fragment depends on, as arrays and JSON. `env` is None where episodes restart."""
+        return {
+            "env": self.env.get_state() if self._seeded else None,
+            "running": self._obs is not None,
+            "seeded": self._seeded,
+            "restarts": self._restarts,
+            "fragments": self._fragments,
+            "episode_counts": self._episode_counts.copy(),
+            "episode_returns": self.episode_returns.copy(),
+            "episode_lengths": self.episode_lengths.copy(),
+            "autoreset": None if self._autoreset is None else self._autoreset.copy(),
+            "streams": self._streams.get_state(),
+            "finished": [metrics.to_state() for metrics in self._finished],
+        }
+
+    def set_state(self, state: dict[str, Any]) -> bool:
+        """Continue from a `get_state()`; False where the running episodes could not be, and will restart."""
+        self._fragments = int(state["fragments"])
+        self._episode_counts = np.array(state["episode_counts"], np.int64)
+        self._streams.set_state(state["streams"])
+        self._finished = [RolloutMetrics.from_state(metrics) for metrics in state["finished"]]
+        self._restarts = int(state["restarts"])
+        self._seeded = bool(state["seeded"])
+        self._obs = None
+        if not self._seeded:
+            return True
+        if state["env"] is None or not self.env.has_state:
+            self.restart(self._restarts + 1)
+            return False
+        obs = self.env.set_state(state["env"])
+        if state["running"]:
+            self._obs = obs
+            self.episode_returns = np.array(state["episode_returns"], np.float64)
+            self.episode_lengths = np.array(state["episode_lengths"], np.int64)
+            self._autoreset = None if state["autoreset"] is None else np.array(state["autoreset"], bool)
+            self._open_episodes()
+        return True
+
+    def last_of(self, env_index: int, name: str) -> Any:
+        """The latest raw_obs, obs, action, reward or info of one env, for `Episode`."""
+        raw_obs, obs, actions, rewards, infos = self._last
+        if name == "raw_obs":
+            return row_of(raw_obs, env_index)
+        if name == "info":
+            return info_of_row(infos, env_index)
+        column = {"obs": obs, "action": actions, "reward": rewards}[name]
+        return None if column is None else row_of(column, env_index)
+
+    # The loop.
+
+    def _collect(self, wanted_rows: int, length: int, may_start: MayStart | None = None) -> Trajectory:
+        env, num_envs = self.env, self.env.num_envs
+        if self._obs is None:
+            self._reset()
+        active = None
+        if may_start is not None:
+            active = np.array([may_start(i, 0) for i in range(num_envs)], bool)
+        update_filter = not self.config.in_evaluation
+        explore = self.config.explore
+        encode, to_env = self.encoder.encode, self.action_adapter.to_env
+        columns = _Columns(num_envs, length + 1 + length // 4 if env.autoreset_rows or may_start else length)
+        invalid_rows = 0
+        t = 0
+        obs = self._obs
+        act, stored, step = self.policy.act, self.action_adapter.flatten, env.step
+        finals: list[tuple[int, NDArray[np.int64], NDArray]] = []
+        begins: list[tuple[int, NDArray[np.int64]]] = []  # (t, envs): an episode ended there, by its end or its loss
+        first_episodes = self._episode_counts.copy()
+        env_s = encode_s = policy_s = actions_s = 0.0
+        while True:
+            if may_start is None:
+                if t >= length and t * num_envs - invalid_rows >= wanted_rows:
+                    break
+            elif not active.any():  # type: ignore[union-attr]
+                break
+            clock_0 = perf_counter()
+            x = self._filtered(encode(obs), update_filter, active)
+            clock_1 = perf_counter()
+            actions, dist_inputs = act(x, self._streams, explore)
+            clock_2 = perf_counter()
+            env_actions = to_env(actions)
+            clock_3 = perf_counter()
+            result = step(env_actions) if active is None or not env.can_skip else step(env_actions, active)
+            clock_4 = perf_counter()
+            env_s += clock_4 - clock_3
+            encode_s += clock_1 - clock_0
+            policy_s += clock_2 - clock_1
+            actions_s += clock_3 - clock_2
+
+            columns.write(t, x, stored(actions), dist_inputs, result)
+            self.episode_returns += result.rewards
+            self.episode_lengths += 1
+            env_done = done = result.terminateds | result.truncateds
+            if active is not None:
+                done = env_done & active
+            if result.valid is not None or active is not None:
+                invalid_rows += self._mark_invalid(columns, t, result, active, begins)
+            self._autoreset = None
+            obs = result.obs
+            if self._episodes is not None:
+                self._last = (obs, x, actions, result.rewards, result.infos)
+                self._step_callbacks(done, result, active)
+            if env_done.any():
+                ended = np.flatnonzero(done)
+                finals.append((t, ended, encode(obs)[ended]))
+                begins.append((t, ended))
+                self._end_episodes(ended)
+                begun, again = done, env_done
+                if active is not None and may_start is not None:
+                    rows = (t + 1) * num_envs - invalid_rows
+                    active[ended] = [may_start(int(i), rows) for i in ended]
+                    begun = done & active
+                    again = begun if env.can_skip else env_done
+                obs = env.reset_done(again)
+                if env.autoreset_rows:
+                    self._autoreset = again
+                self._begin_episodes(np.flatnonzero(begun), obs)
+            t += 1
+        self._obs = obs if may_start is None else None
+        self._steps += t
+        self._perf_s = [a + b for a, b in zip(self._perf_s, (env_s, encode_s, policy_s, actions_s), strict=True)]
+        return self._finish(columns, t, obs, finals, first_episodes, begins)
+
+    def _reset(self) -> None:
+        seeds = None
+        if not self._seeded:
+            seeds = episode_seeds(self._key, self._env_indices, self._restarts)
+            self._seeded = True
+        self._obs = self.env.reset(seeds)
+        self._autoreset = None
+        self.episode_returns[:] = 0.0
+        self.episode_lengths[:] = 0
+        self._episode_counts += 1
+        self._open_episodes()
+
+    def _filtered(self, x: NDArray, update: bool, active: NDArray[np.bool_] | None) -> NDArray:
+        """Filter the encoded observations; those which nobody acts on do not enter the statistics."""
+        idle = self._autoreset if active is None else (~active if self._autoreset is None else self._autoreset | ~active)
+        if not update or idle is None:
+            return self.filter(x, update=update)
+        if not idle.all():
+            self.filter(x[~idle], update=True)
+        return self.filter(x, update=False)
+
+    def _mark_invalid(
+        self,
+        columns: _Columns,
+        t: int,
+        result: StepResult,
+        active: NDArray[np.bool_] | None,
+        begins: list[tuple[int, NDArray[np.int64]]],
+    ) -> int:
+        """Mark the rows of step t that are no transitions, and all rows of a lost episode; the number of new ones."""
+        valid = np.ones(len(result.rewards), bool) if result.valid is None else result.valid.copy()
+        if active is not None:
+            valid &= active
+        before = columns.count_invalid(t)
+        idle = np.flatnonzero(~valid)
+        columns.invalidate(t, t + 1, idle)
+        if result.dropped is not None and result.dropped.any():
+            lost = np.flatnonzero(result.dropped)
+            begins.append((t, lost))
+            for i in lost:
+                columns.invalidate(max(0, t + 1 - int(self.episode_lengths[i])), t + 1, np.array([i]))
+            self._episode_counts[lost] += 1
+        self.episode_returns[idle] = 0.0
+        self.episode_lengths[idle] = 0
+        if self._episodes is not None and result.dropped is not None:
+            self._begin_episodes(np.flatnonzero(result.dropped), result.obs, counted=True)
+        return columns.count_invalid(t + 1) - before
+
+    def _end_episodes(self, ended: NDArray[np.int64]) -> None:
+        for i in ended.tolist():
+            metrics = RolloutMetrics(int(self.episode_lengths[i]), float(self.episode_returns[i]))
+            if self._episodes is not None:
+                episode = self._episodes[i]
+                self._call("on_episode_end", i, policies=self.worker.policy_map)
+                metrics = metrics._replace(custom_metrics=episode.custom_metrics, hist_data=episode.hist_data)
+                episode.close()
+            self._finished.append(metrics)
+
+    def _begin_episodes(self, begun: NDArray[np.int64], obs: Any, counted: bool = False) -> None:
+        self.episode_returns[begun] = 0.0
+        self.episode_lengths[begun] = 0
+        if not counted:
+            self._episode_counts[begun] += 1
+        if self._episodes is not None:
+            self._last = (obs, None, None, None, None)
+            for i in begun.tolist():
+                self._episodes[i] = Episode(self, i, self._episode_id(i))
+                self._call("on_episode_start", i, policies=self.worker.policy_map)
+
+    def _open_episodes(self) -> None:
+        """Give callbacks an Episode for each running one (after a reset of all, or a restored state)."""
+        if self._episodes is not None:
+            self._last = (self._obs, None, None, None, None)
+            self._episodes = [Episode(self, i, self._episode_id(i)) for i in range(self.env.num_envs)]
+            for i in range(self.env.num_envs):
+                self._call("on_episode_start", i, policies=self.worker.policy_map)
+
+    def _episode_id(self, env_index: int) -> int:
+        return int((self._episode_counts[env_index] - 1) * self._stride + self._env_indices[env_index])
+
+    def _step_callbacks(self, done: NDArray[np.bool_], result: StepResult, active: NDArray[np.bool_] | None) -> None:
+        if self._watch_steps:
+            for i in range(self.env.num_envs):
+                stepped = (result.valid is None or result.valid[i]) and (active is None or active[i])
+                if stepped:
+                    self._call("on_episode_step", i)
+
+    def _call(self, name: str, env_index: int, **kwargs: Any) -> None:
+        assert self._episodes is not None
+        getattr(self.callbacks, name)(
+            worker=self.worker, base_env=self.env, episode=self._episodes[env_index], env_index=env_index, **kwargs
+        )
+
+    def _finish(
+        self,
+        columns: _Columns,
+        steps: int,
+        obs: Any,
+        finals: list[tuple[int, NDArray[np.int64], NDArray]],
+        first_episodes: NDArray[np.int64],
+        begins: list[tuple[int, NDArray[np.int64]]],
+    ) -> Trajectory:
+        """Put the fragment together: ids, clipped rewards, and the observations that are not rows."""
+        final_rows = np.concatenate([_rows_at(t, ended) for t, ended, _ in finals] or [np.empty((0, 2), np.int64)])
+        last = self.encoder.encode(obs)
+        final_obs = np.concatenate([x for *_, x in finals] or [last[:0]])
+        fields, valid = columns.cut(steps)
+        episodes = np.zeros((steps + 1, self.env.num_envs), np.int64)
+        episodes[0] = first_episodes - 1
+        for t, env_indices in begins:
+            episodes[t + 1, env_indices] += 1
+        fields[SampleBatch.EPS_ID] = np.cumsum(episodes, axis=0)[:-1] * self._stride + self._env_indices
+        unroll = np.int64(self._fragments) * self._stride + self._env_indices
+        fields[SampleBatch.UNROLL_ID] = np.broadcast_to(unroll, fields[SampleBatch.EPS_ID].shape)
+        self._fragments += 1
+        rewards = fields[SampleBatch.REWARDS]
+        clip = self.config.clip_rewards
+        if clip is True:
+            fields[SampleBatch.REWARDS] = np.sign(rewards)
+        elif clip is not None and clip is not False:
+            fields[SampleBatch.REWARDS] = np.clip(rewards, -clip, clip)
+        last = self.filter(last, update=False)
+        final_obs = self.filter(final_obs, update=False) if len(final_obs) else final_obs
+        return Trajectory(fields, np.array(last), final_rows, final_obs, valid)
+
+
+class _Columns:
+    """The fragment under construction: `[capacity, N, ...]` columns, allocated at the first row, grown where needed."""
+
+    _NAMES = (
+        SampleBatch.OBS, SampleBatch.ACTIONS, SampleBatch.ACTION_DIST_INPUTS,
+        SampleBatch.REWARDS, SampleBatch.TERMINATEDS, SampleBatch.TRUNCATEDS,
+    )  # fmt: skip
+
+    def __init__(self, num_envs: int, capacity: int) -> None:
+        self._num_envs, self._capacity = num_envs, capacity
+        self._columns: list[NDArray] = []
+        self._valid: NDArray[np.bool_] | None = None
+
+    def write(self, t: int, obs: NDArray, actions: NDArray, dist_inputs: NDArray, result: StepResult) -> None:
+        if not self._columns:
+            self._allocate((obs, actions, dist_inputs, result.rewards, result.terminateds, result.truncateds))
+        elif t == self._capacity:
+            self._grow()
+        columns = self._columns
+        columns[0][t] = obs
+        columns[1][t] = actions
+        columns[2][t] = dist_inputs
+        columns[3][t] = result.rewards
+        columns[4][t] = result.terminateds
+        columns[5][t] = result.truncateds
+
+    def invalidate(self, start: int, end: int, env_indices: NDArray[np.int64]) -> None:
+        if self._valid is None:
+            self._valid = np.ones((self._capacity, self._num_envs), bool)
+        self._valid[start:end, env_indices] = False
+
+    def count_invalid(self, steps: int) -> int:
+        return 0 if self._valid is None else int(steps * self._num_envs - self._valid[:steps].sum())
+
+    def cut(self, steps: int) -> tuple[dict[str, NDArray], NDArray[np.bool_] | None]:
+        """The columns of the rows written, and which of them are transitions."""
+        valid = None if self._valid is None or self._valid[:steps].all() else self._valid[:steps]
+        return {name: column[:steps] for name, column in zip(self._NAMES, self._columns, strict=True)}, valid
+
+    def _allocate(self, first: tuple[NDArray, ...]) -> None:
+        self._columns = [time_major(self._num_envs, self._capacity, row.shape[1:], row.dtype) for row in first]
+
+    def _grow(self) -> None:
+        old = self._capacity
+        self._capacity = 2 * old
+        for i, column in enumerate(self._columns):
+            self._columns[i] = time_major(self._num_envs, self._capacity, column.shape[2:], column.dtype)
+            self._columns[i][:old] = column
+        if self._valid is not None:
+            self._valid = np.concatenate([self._valid, np.ones_like(self._valid)])
+
+
+def episode_seeds(key: Sequence[int], env_indices: Sequence[int] | NDArray[np.int64], restart: int) -> list[int]:
+    """One reproducible seed per env: different for each env, run seed, purpose and restart."""
+    return [int(np.random.SeedSequence([*key, int(i), restart]).generate_state(1)[0] >> 1) for i in env_indices]
+
+
+def _rows_at(t: int, env_indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.stack([np.full_like(env_indices, t), env_indices], axis=1)

@@ -1,0 +1,136 @@
+"""Trajectory: one fragment of experience, the `[T, N, ...]` columns that a sampler fills and a policy postprocesses.
+
+    sampler -> Trajectory -> Policy.postprocess_trajectory -> SampleBatch
+
+Columns are indexed [time, env] while their memory runs env by env, so that flattening a whole fragment into rows (each
+env's steps in order) copies nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwater.data.sample_batch import SampleBatch
+
+
+class ValueFunction(Protocol):
+    """What `Trajectory.next_values` needs of a policy."""
+
+    def values(self, obs: NDArray) -> NDArray[np.float32]:
+        """[B, ...] observations -> [B] state values."""
+
+
+def time_major(num_envs: int, capacity: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
+    """An uninitialised `[capacity, num_envs, *shape]` column in env-major memory."""
+    return np.empty((num_envs, capacity, *shape), dtype).swapaxes(0, 1)
+
+
+class Trajectory:
+    """A fragment of T steps of N envs.
+
+    Attributes:
+        columns: name -> `[T, N, ...]`; obs, actions, rewards, terminateds, truncateds, action_dist_inputs, eps_id,
+            unroll_id, and what postprocessing adds.
+        valid: `[T, N]` bool, False where a row is no transition (an autoreset row, or a dropped episode); None = all.
+        final_rows: `[M, 2]` (t, n) of the rows that ended an episode, in order of time.
+        final_obs: `[M, ...]` the observations after those rows, encoded as `obs` is.
+        last_obs: `[N, ...]` the observations after the last row, encoded as `obs` is.
+    """
+
+    def __init__(
+        self,
+        columns: dict[str, NDArray],
+        last_obs: NDArray,
+        final_rows: NDArray[np.int64],
+        final_obs: NDArray,
+        valid: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.columns = columns
+        self.last_obs = last_obs
+        self.final_rows = final_rows
+        self.final_obs = final_obs
+        self.valid = valid
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(T, N)."""
+        return self.columns[SampleBatch.REWARDS].shape  # type: ignore[return-value]
+
+    @property
+    def count(self) -> int:
+        """Transitions: rows that are valid."""
+        return int(np.prod(self.shape)) if self.valid is None else int(self.valid.sum())
+
+    def __getitem__(self, name: str) -> NDArray:
+        return self.columns[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def add(self, name: str, column: NDArray) -> None:
+        """Add (or replace) a `[T, N, ...]` column."""
+        if column.shape[:2] != self.shape:
+            raise ValueError(f"column {name!r} has shape {column.shape}; a fragment's columns begin with {self.shape}")
+        self.columns[name] = column
+
+    def rows(self, name: str) -> NDArray:
+        """All rows of a column, valid or not, env by env: `[N * T, ...]`, a view where the fragment is full."""
+        column = self.columns[name].swapaxes(0, 1)
+        return column.reshape(-1, *column.shape[2:])
+
+    def from_rows(self, rows: NDArray) -> NDArray:
+        """`[N * T, ...]` results of a batched call over `rows(...)`, as a `[T, N, ...]` column."""
+        steps, envs = self.shape
+        return rows.reshape(envs, steps, *rows.shape[1:]).swapaxes(0, 1)
+
+    @property
+    def cuts(self) -> NDArray[np.bool_]:
+        """`[T, N]` bool: nothing after the row belongs to it (episode end, or the fragment's last row)."""
+        cuts = self[SampleBatch.TERMINATEDS] | self[SampleBatch.TRUNCATEDS]
+        cuts[-1] = True
+        if self.valid is not None:
+            cuts[:-1] |= ~self.valid[1:]
+        return cuts
+
+    def next_values(self, values: NDArray[np.float32], policy: ValueFunction) -> NDArray[np.float32]:
+        """V of each row's successor observation: `[T, N]`, 0 after a termination.
+
+        The successor of a truncated row is its final observation, that of the last row the observation that came after
+        it; never the first observation of the next episode.
+
+        Args:
+            values: `[T, N]` V of each row's own observation.
+            policy: gives the values of the observations that are not rows.
+        """
+        terminateds = self[SampleBatch.TERMINATEDS]
+        t, n = self.final_rows.T
+        is_truncated = ~terminateds[t, n]
+        extra = policy.values(np.concatenate([self.last_obs, self.final_obs[is_truncated]]))
+        envs = self.shape[1]
+        next_values = np.empty_like(values)
+        next_values[:-1] = values[1:]
+        next_values[-1] = extra[:envs]
+        next_values[t[is_truncated], n[is_truncated]] = extra[envs:]
+        next_values[terminateds] = 0.0
+        return next_values
+
+    def new_obs(self) -> NDArray:
+        """Each row's successor observation, `[T, N, ...]`: made on demand, as on-policy losses do not need it."""
+        obs = self[SampleBatch.OBS]
+        new_obs = time_major(obs.shape[1], obs.shape[0], obs.shape[2:], obs.dtype)
+        new_obs[:-1] = obs[1:]
+        new_obs[-1] = self.last_obs
+        t, n = self.final_rows.T
+        new_obs[t, n] = self.final_obs
+        return new_obs
+
+    def to_batch(self) -> SampleBatch:
+        """The valid rows, env by env and each env's in order of time."""
+        batch = {name: self.rows(name) for name in self.columns}
+        if self.valid is not None:
+            keep = np.flatnonzero(self.valid.swapaxes(0, 1).reshape(-1))
+            batch = {name: rows[keep] for name, rows in batch.items()}
+        return SampleBatch(batch)

@@ -1,0 +1,577 @@
+"""Trainer: what a user holds. Config, workers and plan, and everything around an iteration of them.
+
+    train() = step() (one result of the plan) -> filters -> evaluation -> callbacks -> result files -> checkpoint
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from headwater.callbacks import make_callbacks
+from headwater.checkpoint import CheckpointManager, load_checkpoint, save_checkpoint
+from headwater.config import TrainerConfig, merge_config
+from headwater.data.sample_batch import DEFAULT_POLICY_ID
+from headwater.envs.space_json import space_from_json, space_to_json
+from headwater.errors import CheckpointError, TrainingError
+from headwater.evaluation import evaluate_trainer
+from headwater.execution.iterators import LocalIterator
+from headwater.policy.policy import Policy
+from headwater.registry import env_creator_for, get_algorithm
+from headwater.sampling.filters import FilterManager
+from headwater.sampling.worker_set import WorkerSet
+from headwater.saved_references import resolve_saved_references
+from headwater.telemetry import RunLogger, open_run
+
+logger = logging.getLogger(__name__)
+
+
+class Resources(NamedTuple):
+    """What a run needs: the driver's share, and that of its workers together (`extra_`). CPUs, GPUs, bytes."""
+
+    cpu: float
+    gpu: float
+    memory: int
+    object_store_memory: int
+    extra_cpu: float
+    extra_gpu: float
+    extra_memory: int
+    extra_object_store_memory: int
+
+
+class Trainer:
+    """A training run. Algorithms are subclasses made by `build_trainer`.
+
+    Args:
+        config: a dict or config object, merged over the algorithm's defaults.
+        env: a Gymnasium id, `"module:EnvId"`, an env class, a function of the env context, or a registered name; wins
+            over `config["env"]`.
+        logger_creator: config -> `RunLogger`; None: a run directory under `config["local_dir"]`, made when the first
+            result or checkpoint is written; False: nothing is written but checkpoints saved to a given place.
+
+    Raises:
+        ConfigError: the config cannot work.
+        EnvError: the env cannot be made.
+
+    Example:
+        >>> from headwater import PPOTrainer
+        >>> config = {"num_envs_per_worker": 4, "train_batch_size": 64, "sgd_minibatch_size": 32, "seed": 0}
+        >>> with PPOTrainer(config, env="CartPole-v1", logger_creator=False) as trainer:
+        ...     result = trainer.train()
+        >>> result["training_iteration"], result["timesteps_total"] >= 64
+        (1, True)
+    """
+
+    _name: ClassVar[str] = "Trainer"
+    _default_config: ClassVar[TrainerConfig] = TrainerConfig()
+    _validate_env: ClassVar[Callable[[Any, Any], None] | None] = None
+    _before_evaluate_fn: ClassVar[Callable[[Trainer], None] | None] = None
+    _policy_class: type[Policy]
+    workers: WorkerSet
+    train_exec_impl: LocalIterator
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | TrainerConfig | None = None,
+        env: Any = None,
+        logger_creator: Callable[[TrainerConfig], RunLogger] | bool | None = None,
+    ) -> None:
+        self.raw_user_config = config
+        self.evaluation_workers: WorkerSet | None = None
+        self.iteration = 0
+        self.episodes_restarted = False  # a restore could not carry the running episodes on
+        self._logger_creator = logger_creator
+        self._logger: RunLogger | None = None
+        self._checkpoints: CheckpointManager | None = None
+        self._experiment_id = uuid.uuid4().hex
+        self._time_total_s = self._time_since_restore_s = 0.0
+        self._iterations_since_restore = 0
+        self._timesteps_at_restore = 0
+        self._num_evaluations = 0
+        self._last_result: dict[str, Any] = {}
+        merged = merge_config(self._default_config, config)
+        if env is not None:
+            merged.env = env
+        self._env_id = self._register_if_needed(merged.env)
+        try:
+            self.setup(merged)
+        except BaseException:
+            self.cleanup()
+            raise
+
+    # Setting up.
+
+    def _register_if_needed(self, env: Any) -> str:
+        """The env's id; from here on `self.env_creator` makes one."""
+        self._env_id, self.env_creator = env_creator_for(env)
+        return self._env_id
+
+    @property
+    def env_id(self) -> str:
+        """The id of the env, for messages and names."""
+        return self._env_id
+
+    def setup(self, config: TrainerConfig) -> None:
+        """Make workers and plan from a merged config."""
+        self.config = config
+        logging.getLogger("headwater").setLevel("WARNING" if config.log_level == "WARN" else config.log_level)
+        self.seed = secrets.randbits(31) if config.seed is None else config.seed
+        self.callbacks = make_callbacks(config.callbacks)
+        self._init(config, self.env_creator)
+        if config.evaluation_interval is not None:
+            self._make_evaluation_workers()
+
+    def _init(self, config: TrainerConfig, env_creator: Callable[[Any], Any]) -> None:
+        raise NotImplementedError("Trainer is the base of algorithms: use one of them, or build_trainer.")
+
+    def _resolved_config(self) -> TrainerConfig:
+        """The config with the seed that was drawn where none was given."""
+        return self.config.model_copy(update={"seed": self.seed})
+
+    def _make_workers(
+        self,
+        *,
+        env_creator: Callable[[Any], Any],
+        validate_env: Callable[[Any, Any], None] | None,
+        policy_class: type[Policy],
+        config: TrainerConfig,
+        num_workers: int,
+        callbacks: Any = None,
+    ) -> WorkerSet:
+        """A worker set; the factory for training and evaluation alike."""
+        return WorkerSet(
+            env_creator=env_creator,
+            validate_env=validate_env,
+            policy_class=policy_class,
+            trainer_config=config,
+            num_workers=num_workers,
+            env_id=self._env_id,
+            callbacks=callbacks,
+        )
+
+    def _make_evaluation_workers(self) -> WorkerSet:
+        config = self.config.for_evaluation()
+        self.evaluation_workers = self._make_workers(
+            env_creator=self.env_creator,
+            validate_env=self._validate_env,
+            policy_class=self._policy_class,
+            config=config if config.seed is not None else config.model_copy(update={"seed": self.seed}),
+            num_workers=0,
+        )
+        return self.evaluation_workers
+
+    @classmethod
+    def default_resource_request(cls, config: Mapping[str, Any] | TrainerConfig | None) -> Resources:
+        """What a run with this config needs."""
+        merged = merge_config(cls._default_config, config)
+        workers = merged.num_workers
+        return Resources(
+            cpu=merged.num_cpus_for_driver,
+            gpu=float(merged.device.startswith("cuda")),
+            memory=merged.memory,
+            object_store_memory=merged.object_store_memory,
+            extra_cpu=merged.num_cpus_per_worker * workers,
+            extra_gpu=0.0,
+            extra_memory=0,
+            extra_object_store_memory=0,
+        )
+
+    # Training.
+
+    def step(self) -> dict[str, Any]:
+        """One result of the algorithm, without what `train` adds."""
+        raise NotImplementedError("Trainer is the base of algorithms: use one of them, or build_trainer.")
+
+    def train(self) -> dict[str, Any]:
+        """One iteration; returns its result, see docs/results.md.
+
+        Raises:
+            EnvError: an env failed, see `on_env_error`.
+            TrainingError: updates stay non-finite; the policy keeps its last good weights.
+        """
+        start = time.monotonic()
+        result = self.step()
+        self._sync_filters_if_needed(self.workers)
+        self.iteration += 1
+        interval = self.config.evaluation_interval
+        if interval is not None and self.iteration % interval == 0:
+            result.update(self.evaluate())
+        self._describe(result, time.monotonic() - start)
+        self.callbacks.on_train_result(trainer=self, result=result)
+        self._last_result = result
+        if (run := self._run()) is not None:
+            run.on_result(result)
+        frequency = self.config.checkpoint_freq
+        if frequency and self.iteration % frequency == 0:
+            self._save_in_passing()
+        return result
+
+    def _describe(self, result: dict[str, Any], time_this_iter_s: float) -> None:
+        self._iterations_since_restore += 1
+        self._time_total_s += time_this_iter_s
+        self._time_since_restore_s += time_this_iter_s
+        now = time.time()
+        result.update(
+            done=False,
+            training_iteration=self.iteration,
+            timesteps_this_iter=result["timesteps_total"] - self._last_result.get("timesteps_total", self._timesteps_at_restore),
+            experiment_id=self._experiment_id,
+            date=datetime.fromtimestamp(now).strftime("%Y-%m-%d_%H-%M-%S"),
+            timestamp=int(now),
+            time_this_iter_s=time_this_iter_s,
+            time_total_s=self._time_total_s,
+            time_since_restore=self._time_since_restore_s,
+            timesteps_since_restore=result["timesteps_total"] - self._timesteps_at_restore,
+            iterations_since_restore=self._iterations_since_restore,
+            num_env_faults=self.workers.local_worker().env.num_faults,
+            pid=os.getpid(),
+            hostname=_hostname(),
+            config=self.config,
+        )
+        if self.config.log_sys_usage:
+            result["perf"] = _system_usage()
+
+    def _sync_filters_if_needed(self, workers: WorkerSet) -> None:
+        if self.config.observation_filter != "NoFilter":
+            FilterManager.synchronize(
+                workers.local_worker().filters,
+                workers.remote_workers(),
+                update_remote=self.config.synchronize_filters,
+                gather=workers.engine.gather,
+            )
+
+    def _try_recover(self) -> None:
+        """Replace remote workers that died.
+
+        Raises:
+            TrainingError: there are none: a failure in this process is the run's own.
+        """
+        if not self.workers.remote_workers():
+            raise TrainingError("Not enough healthy workers remain to continue: this run samples in its own process.")
+
+    # Evaluation.
+
+    def evaluate(self) -> dict[str, Any]:
+        """Evaluate the present policy now: `{"evaluation": metrics}`. Training is not touched by it."""
+        workers = self.evaluation_workers or self._make_evaluation_workers()
+        if self._before_evaluate_fn is not None:
+            self._before_evaluate_fn()
+        self._sync_weights_to_workers(worker_set=workers)
+        self._num_evaluations += 1
+        return {"evaluation": evaluate_trainer(self, workers, self._num_evaluations)}
+
+    _evaluate = evaluate  # its name in the 1.x line
+
+    def _sync_weights_to_workers(self, *, worker_set: WorkerSet, workers: Any = None) -> None:
+        """Give every worker of a set the local worker's weights and filters."""
+        local = self.workers.local_worker()
+        saved = local.save()
+        if not self.config.synchronize_filters:
+            saved["filters"] = {}
+        worker_set.foreach_worker(lambda worker: worker.restore(saved))
+
+    # Acting.
+
+    def compute_action(
+        self,
+        observation: Any,
+        state: Sequence[Any] | None = None,
+        prev_action: Any = None,
+        prev_reward: float | None = None,
+        info: Mapping[str, Any] | None = None,
+        policy_id: str = DEFAULT_POLICY_ID,
+        full_fetch: bool = False,
+        explore: bool | None = None,
+    ) -> Any:
+        """The action for one raw observation, as the env takes it: encoded, filtered and mapped as in training.
+
+        Args:
+            observation: as the env gives it.
+            state: of a policy with memory.
+            explore: sample (True) or take the deterministic action (False); None: as the config says.
+            full_fetch: also return state outputs and `{"vf_preds", "action_logp", ...}`.
+
+        Returns:
+            The action, or (action, state outputs, extra fetches) with `full_fetch` or a state.
+        """
+        actions, state_out, extra = self.workers.local_worker().compute_actions(
+            [observation],
+            policy_id,
+            explore,
+            **_batched(state=state, prev_action=prev_action, prev_reward=prev_reward, info=info),
+        )
+        if not full_fetch and not state:
+            return actions[0]
+        return actions[0], [s[0] for s in state_out], {name: value[0] for name, value in extra.items()}
+
+    def compute_actions(
+        self,
+        observations: Mapping[Any, Any],
+        state: Mapping[Any, Sequence[Any]] | None = None,
+        policy_id: str = DEFAULT_POLICY_ID,
+        full_fetch: bool = False,
+        explore: bool | None = None,
+    ) -> Any:
+        """Actions for many raw observations in one forward pass, by the keys of `observations`.
+
+        Returns:
+            {key: action}, or that, {key: state outputs} and the batched extra fetches with `full_fetch` or a state.
+        """
+        keys = list(observations)
+        batched = {"state_batches": [np.stack(s) for s in zip(*(state[k] for k in keys), strict=True)]} if state else {}
+        actions, state_out, extra = self.workers.local_worker().compute_actions(
+            [observations[key] for key in keys], policy_id, explore, **batched
+        )
+        by_key = dict(zip(keys, actions, strict=True))
+        if not full_fetch and not state:
+            return by_key
+        return by_key, {key: [s[i] for s in state_out] for i, key in enumerate(keys)}, extra
+
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Policy | None:
+        """The local worker's policy, or None where there is none of that id."""
+        return self.workers.local_worker().get_policy(policy_id)
+
+    def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Any]:
+        """{policy id: {parameter name: array}}; None = all policies."""
+        return self.workers.local_worker().get_weights(policies)
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Set the local worker's weights, by policy id."""
+        self.workers.local_worker().set_weights(weights)
+
+    def export_policy_model(self, export_dir: str | Path, policy_id: str = DEFAULT_POLICY_ID) -> Path:
+        """Write the policy's network and weights, readable without this trainer."""
+        return Path(self.workers.local_worker().for_policy(policy_id).export_model(export_dir))
+
+    # Saving and restoring.
+
+    def save(self, checkpoint_dir: str | Path | None = None) -> str:
+        """Save a checkpoint; returns its path.
+
+        Args:
+            checkpoint_dir: where `checkpoint_000012/` is written; None: `checkpoints/` of the run directory, where old
+                ones are removed as `keep_checkpoints_num` says.
+
+        Raises:
+            CheckpointError: it could not be written; earlier ones are intact.
+        """
+        if checkpoint_dir is not None:
+            return self.save_checkpoint(checkpoint_dir)
+        manager = self._manager()
+        path = manager.save(self.__getstate__(), self._meta(), self.iteration, self._last_result)
+        self._after_checkpoint()
+        return str(path)
+
+    def save_checkpoint(self, checkpoint_dir: str | Path) -> str:
+        """Write the whole state to `checkpoint_dir/checkpoint_<iteration>`; returns that path."""
+        path = Path(checkpoint_dir) / f"checkpoint_{self.iteration:06d}"
+        saved = save_checkpoint(path, self.__getstate__(), {**self._meta(), "iteration": self.iteration})
+        self._after_checkpoint()
+        return str(saved)
+
+    def _save_in_passing(self) -> None:
+        """A periodic save that fails costs a warning, not the run."""
+        try:
+            self.save()
+        except CheckpointError as error:
+            logger.warning("Iteration %d could not be saved; training goes on: %s", self.iteration, error)
+
+    def _after_checkpoint(self) -> None:
+        if self.config.checkpoint_barrier:
+            self.workers.local_worker().sampler.restart(self.iteration)
+
+    def restore(self, checkpoint_path: str | Path) -> None:
+        """Go on from a checkpoint of the same algorithm and spaces.
+
+        Raises:
+            CheckpointError: it is damaged, foreign, or does not fit.
+        """
+        self.load_checkpoint(checkpoint_path)
+
+    def load_checkpoint(self, checkpoint_path: str | Path) -> None:
+        """See `restore`."""
+        state, meta = load_checkpoint(Path(checkpoint_path), self._name)
+        self._check_spaces(meta, checkpoint_path)
+        self.__setstate__(state)
+        if self.episodes_restarted:
+            logger.warning("%s: the envs' own state is not in the checkpoint; their episodes restart.", checkpoint_path)
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint_path: str | Path,
+        config: Mapping[str, Any] | None = None,
+        env: Any = None,
+        logger_creator: Callable[[TrainerConfig], RunLogger] | bool | None = None,
+        trust: bool = False,
+    ) -> Trainer:
+        """A trainer that goes on where a checkpoint was made.
+
+        Args:
+            checkpoint_path: the checkpoint directory.
+            config: settings that differ from the saved ones; they win.
+            env: in place of the saved one.
+            logger_creator: as in the constructor.
+            trust: also use functions that the checkpoint names as `module:name` (an env creator, an evaluation
+                function). Without it only registered envs and classes of the expected kinds are used.
+
+        Raises:
+            CheckpointError: it is damaged or foreign, or names code that is not trusted.
+            ConfigError: a callable of the config could not be stored and is not given here.
+        """
+        state, meta = load_checkpoint(Path(checkpoint_path), None if cls is Trainer else cls._name)
+        algorithm = get_algorithm(meta["algorithm"]) if cls is Trainer else cls
+        overrides = dict(config or {}) | ({} if env is None else {"env": env})
+        merged = algorithm._default_config.from_dict(meta["config"], overrides)
+        resolve_saved_references(merged, set(overrides), trust, Path(checkpoint_path))
+        if "seed" not in overrides:
+            merged.seed = meta["seed"]
+        trainer = algorithm(merged, logger_creator=logger_creator)
+        try:
+            trainer._check_spaces(meta, checkpoint_path)
+            trainer.__setstate__(state)
+        except BaseException:
+            trainer.stop()
+            raise
+        return trainer
+
+    def save_to_object(self) -> dict[str, Any]:
+        """The whole state, in memory."""
+        return self.__getstate__()
+
+    def restore_from_object(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `save_to_object()`."""
+        self.__setstate__(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "worker": self.workers.local_worker().get_state(),
+            "plan": self.train_exec_impl.get_state(),
+            "trainer": {
+                "iteration": self.iteration,
+                "experiment_id": self._experiment_id,
+                "time_total_s": self._time_total_s,
+                "num_evaluations": self._num_evaluations,
+                "barrier": self.config.checkpoint_barrier,
+            },
+        }
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        own = state["trainer"]
+        carried_on = self.workers.local_worker().set_state(state["worker"])
+        self.train_exec_impl.set_state(state["plan"])
+        self.iteration = own["iteration"]
+        self._experiment_id = own["experiment_id"]
+        self._time_total_s = own["time_total_s"]
+        self._num_evaluations = own["num_evaluations"]
+        self._time_since_restore_s, self._iterations_since_restore = 0.0, 0
+        self._timesteps_at_restore = self.train_exec_impl.shared_metrics.counters["num_steps_sampled"]
+        self._last_result = {}
+        if own["barrier"]:
+            self.workers.local_worker().sampler.restart(self.iteration)
+        self.episodes_restarted = not carried_on and not own["barrier"]
+        self.workers.sync_weights()
+
+    def _meta(self) -> dict[str, Any]:
+        env = self.workers.local_worker().env
+        return {
+            "algorithm": self._name,
+            "config": self.config.to_dict(),
+            "seed": self.seed,
+            "env_id": self._env_id,
+            "spaces": {
+                "observation": space_to_json(env.observation_space),
+                "action": space_to_json(env.action_space),
+            },
+            "episodes": "carried on" if env.has_state or self.config.checkpoint_barrier else "restart",
+        }
+
+    def _check_spaces(self, meta: Mapping[str, Any], path: str | Path) -> None:
+        env = self.workers.local_worker().env
+        own = {"observation": env.observation_space, "action": env.action_space}
+        wrong = [
+            f"its {kind} space is {saved}, that of {self._env_id!r} is {own[kind]}"
+            for kind in own
+            if (saved := space_from_json(meta["spaces"][kind])) != own[kind]
+        ]
+        if wrong:
+            raise CheckpointError(f"{path} was trained on another env: {'; '.join(wrong)}. Give the env it was trained on.")
+
+    # The run directory.
+
+    @property
+    def logdir(self) -> str | None:
+        """The run directory; None where nothing is logged."""
+        run = self._run()
+        return None if run is None else str(run.run_dir)
+
+    def _run(self) -> RunLogger | None:
+        if self._logger is None and self._logger_creator is not False:
+            if callable(self._logger_creator):
+                self._logger = self._logger_creator(self.config)
+            else:
+                self._logger = open_run(self.config, self._name, self._env_id, self.seed)
+        return self._logger
+
+    def _manager(self) -> CheckpointManager:
+        if self._checkpoints is None:
+            run = self._run()
+            if run is None:
+                raise CheckpointError("This trainer has no run directory (logger_creator=False): give save() a directory.")
+            attr, order = self.config.checkpoint_score()
+            self._checkpoints = CheckpointManager(run.run_dir / "checkpoints", self.config.keep_checkpoints_num, attr, order)
+        return self._checkpoints
+
+    # The end.
+
+    def stop(self) -> None:
+        """Close envs and files. May be called twice."""
+        self.cleanup()
+        if self._logger is not None:
+            self._logger.close()
+
+    def cleanup(self) -> None:
+        """Stop workers, evaluation workers and whatever else was started."""
+        for workers in (getattr(self, "workers", None), self.evaluation_workers):
+            if workers is not None:
+                workers.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{self._name} on {self._env_id!r}, iteration {self.iteration}>"
+
+
+def _batched(**single: Any) -> dict[str, Any]:
+    """The optional inputs of one row as batches of one, under the names that policies take."""
+    batches: dict[str, Any] = {}
+    if single["state"]:
+        batches["state_batches"] = [np.asarray(s)[None] for s in single["state"]]
+    for name in ("prev_action", "prev_reward", "info"):
+        if single[name] is not None:
+            batches[f"{name}_batch"] = [single[name]]
+    return batches
+
+
+def _hostname() -> str:
+    return socket.gethostname()
+
+
+def _system_usage() -> dict[str, float]:
+    import psutil
+
+    return {"cpu_util_percent": psutil.cpu_percent(), "ram_util_percent": psutil.virtual_memory().percent}
