@@ -9,6 +9,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -49,7 +50,9 @@ def env_creator_for(spec: str | type | Callable[..., Any] | None) -> tuple[str, 
 
     Args:
         spec: a registered name, a Gymnasium id, `"module:EnvId"` (the module registers the id with Gymnasium),
-            `"module:Name"` (an env class or a function of the env context), a class, or a callable.
+            `"module:Name"` (an env class or a function of the env context), a class, or a callable. A class or function
+            whose first parameter is the env context (called config, context or the like) gets that, another one gets
+            its entries as keyword arguments.
 
     Returns:
         `(env_id, creator)`; `creator(env_context)` makes one env. `creator.gym_id` is the id that `gymnasium.make_vec`
@@ -61,74 +64,66 @@ def env_creator_for(spec: str | type | Callable[..., Any] | None) -> tuple[str, 
     """
     if isinstance(spec, str) and spec:
         if spec in _ENV_CREATORS:
-            return spec, _bearing(_ENV_CREATORS[spec], spec, None)
+            return spec, _creator_of(_ENV_CREATORS[spec], spec)
         return spec, _creator_by_id(spec)
-    if isinstance(spec, type):
-        return spec.__name__, _creator_of_class(spec, spec.__name__)
     if callable(spec):
-        return _name_of(spec), _bearing(spec, _name_of(spec), None)
+        env_id = spec.__name__ if isinstance(spec, type) else _name_of(spec)
+        return env_id, _creator_of(spec, env_id)
     raise ConfigError(
         f"{spec!r} is an invalid env specification: give a Gymnasium id such as 'CartPole-v1', 'module:EnvId', "
         "a name given to register_env, an env class, or a function of the env context"
     )
 
 
-def _bearing(make: Callable[..., Any], env_id: str, gym_id: str | None) -> EnvCreator:
+def _bearing(make: EnvCreator, env_id: str, gym_id: str | None) -> EnvCreator:
     """A creator around `make` that checks what comes out and bears `gym_id`, which the user's own object does not."""
 
     def create(context: Any) -> Any:
         env = make(context)
         missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
         if missing:
-            raise EnvError(
-                f"env {env_id!r}: its creator gave {_described(env)}, which is no env: it has no {', '.join(missing)}"
-            )
+            made = "None (is a return statement missing?)" if env is None else f"a {type(env).__qualname__}"
+            raise EnvError(f"env {env_id!r}: its creator gave {made}, which is no env: it has no {', '.join(missing)}")
         return env
 
     create.gym_id = gym_id  # type: ignore[attr-defined]
     return create
 
 
-def _described(thing: Any) -> str:
-    return "None (is a return statement missing?)" if thing is None else f"a {type(thing).__qualname__}"
+def _creator_of(make: Callable[..., Any], env_id: str) -> EnvCreator:
+    """The creator for a user's class or function: called with the env context, or with its entries as keywords.
 
-
-def _creator_of_class(cls: type, env_id: str) -> EnvCreator:
-    """Env classes of the 1.x line take the env context; Gymnasium's take keyword arguments: the env_config."""
-
-    def make(context: Mapping[str, Any]) -> Any:
-        if _takes_context(cls, context):
-            return cls(context)
-        return _call(lambda: cls(**context), env_id, context)
-
-    return _bearing(make, env_id, None)
-
-
-_CONTEXT_NAMES = {"config", "env_config", "context", "env_context", "ctx", "cfg"}
-
-
-def _takes_context(cls: type, context: Mapping[str, Any]) -> bool:
-    """Whether the constructor's first parameter is the env context.
-
-    It is by its name, by its annotation, or as it must be given and no key of the env_config names it.
+    Creators of the 1.x line take the context; Gymnasium's classes take keyword arguments, which env_config then holds.
     """
+
+    def create(context: Mapping[str, Any]) -> Any:
+        if _takes_context(make, context):
+            return make(context)
+        return _call(lambda: make(**context), env_id, context)
+
+    return _bearing(create, env_id, None)
+
+
+_CONTEXT_NAME = re.compile(r"_*|.*(config|context|cfg|ctx)\w*")
+
+
+def _takes_context(make: Callable[..., Any], context: Mapping[str, Any]) -> bool:
+    """Whether the first parameter is the env context: by its name or annotation, or a function's that must be given."""
     try:
-        parameters = inspect.signature(cls).parameters.values()
+        parameters = inspect.signature(make).parameters.values()
     except (TypeError, ValueError):
-        return False
+        return not isinstance(make, type)
     first = next((p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), None)
     if first is None or first.name in context:
         return False
-    required = first.default is first.empty
-    return required or first.name in _CONTEXT_NAMES or "EnvContext" in str(first.annotation)
+    needed = first.default is first.empty and (not isinstance(make, type) or first.kind is first.POSITIONAL_ONLY)
+    return needed or bool(_CONTEXT_NAME.fullmatch(first.name)) or "EnvContext" in str(first.annotation)
 
 
 def _creator_by_id(env_id: str) -> EnvCreator:
     named = _attribute(env_id)
-    if isinstance(named, type):
-        return _creator_of_class(named, env_id)
     if named is not None:
-        return _bearing(named, env_id, None)
+        return _creator_of(named, env_id)
 
     def make(context: Mapping[str, Any]) -> Any:
         import gymnasium
@@ -146,7 +141,9 @@ def _call(make: Callable[[], Any], env_id: str, context: Mapping[str, Any]) -> A
     try:
         return make()
     except TypeError as error:
-        raise EnvError(f"env {env_id!r} could not be made with env_config {dict(context)!r}: {error}") from error
+        raise EnvError(
+            f"env {env_id!r} could not be made with the keyword arguments in env_config, {dict(context)!r}: {error}"
+        ) from error
 
 
 def _attribute(env_id: str) -> Callable[..., Any] | None:

@@ -41,8 +41,8 @@ class BatchPlan:
         """The equation with this run's numbers, in one line."""
         least = "" if self.exact else "at least "
         parts = [
-            _counted(self.rounds, "round"), _counted(self.num_workers, "sampler"), _counted(self.num_envs, "env"),
-            _counted(self.rollout_fragment_length, "step"),
+            counted(self.rounds, "round"), counted(self.num_workers, "sampler"), counted(self.num_envs, "env"),
+            counted(self.rollout_fragment_length, "step"),
         ]  # fmt: skip
         line = f"train batch: {least}{self.train_batch_size} rows = {' x '.join(parts)}"
         return f"{line}; {self.updates}" if self.updates else line
@@ -52,8 +52,9 @@ class BatchPlan:
         return replace(self, updates=updates)
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """`1 round`, `3 rounds`; `plural` is what is appended to `noun`."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 def solve(train_batch_size: int, num_workers: int, num_envs: int, fragment: int | str, exact: bool) -> BatchPlan:

@@ -36,6 +36,9 @@ def merge_config(default: Config, user: Mapping[str, Any] | Settings | None) -> 
 
 def _changes_of_dict(user: Any, cls: type[Settings]) -> dict[str, Any]:
     given = {} if user is None else string_keyed(user, cls.__name__)
+    twice = [key for key in given if cls.key_of(key) != key and cls.key_of(key) in given]
+    if twice:
+        raise SettingsError(cls.__name__, [Problem(key, f"is {cls.key_of(key)}, which is given too") for key in twice])
     return {cls.key_of(key): changes(value) if isinstance(value, Settings) else value for key, value in given.items()}
 
 
@@ -44,9 +47,9 @@ def merged_values(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
     merged = {key: copied(value) for key, value in base.items()}
     for key, value in given.items():
         old = merged.get(key)
-        mergeable = key in MERGED and isinstance(old, Mapping) and isinstance(value, Mapping)
-        if mergeable and not (key == "exploration_config" and value.get("type", old.get("type")) != old.get("type")):
-            merged[key] = merge_dicts(old, value)
+        if key in MERGED and isinstance(old, Mapping) and isinstance(value, Mapping):
+            other_type = key == "exploration_config" and value.get("type", old.get("type")) != old.get("type")
+            merged[key] = copied(value) if other_type else merge_dicts(old, value)
         else:
             merged[key] = copied(value)
     return merged

@@ -23,20 +23,21 @@ def shown(value: Any) -> str:
 
 def as_float(value: Any) -> float:
     """A real number as a float; a string only in the exponent form that YAML leaves one."""
-    if isinstance(value, str) and _EXPONENT.fullmatch(value):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    understood = isinstance(value, numbers.Real) or (isinstance(value, str) and _EXPONENT.fullmatch(value))
+    if isinstance(value, bool) or not understood:
         raise ValueError(f"must be a number, but {shown(value)} came")
     return float(value)
 
 
 def as_int(value: Any) -> int:
     """A whole number as an int: 1e6 and its YAML string count, a bool and 1.5 do not."""
-    if isinstance(value, str) and _EXPONENT.fullmatch(value):
-        value = float(value)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value // 1:
-        raise ValueError(f"must be a whole number, but {shown(value)} came")
-    return int(value)
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float) or (isinstance(value, str) and _EXPONENT.fullmatch(value)):
+        number = as_float(value)
+        if number.is_integer():
+            return int(number)
+    raise ValueError(f"must be a whole number, but {shown(value)} came")
 
 
 def as_bool(value: Any) -> bool:

@@ -24,8 +24,11 @@ def check_env(value: Any) -> Any:
 def check_clip_rewards(value: Any) -> bool | float | None:
     if value is None or isinstance(value, bool):
         return value
-    number = as_float(value)
-    if not number > 0:
+    try:
+        number = as_float(value)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
         raise ValueError(f"must be true, false, null or a number greater than 0, but {shown(value)} came")
     return number
 
@@ -109,9 +112,10 @@ def check_callbacks(value: Any) -> Any:
 
 
 def check_share(value: Any) -> bool | str:
-    if isinstance(value, str) and value != "auto":
-        raise ValueError(f"must be true, false or 'auto', but {shown(value)} came")
-    return value if isinstance(value, str) else as_bool(value)
+    try:
+        return "auto" if value == "auto" else as_bool(value)
+    except ValueError:
+        raise ValueError(f"must be true, false or 'auto', but {shown(value)} came") from None
 
 
 def check_filters(value: Any) -> list[list[int]] | None:

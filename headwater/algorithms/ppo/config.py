@@ -9,6 +9,7 @@ from pydantic import Field
 
 from headwater.config import BatchPlan, Schedule, TrainerConfig
 from headwater.settings import former as former_names
+from headwater.settings.batch_plan import counted
 from headwater.settings.number_types import Bool, Float, Int, OptionalFloat
 from headwater.settings.problems import Problem
 
@@ -94,12 +95,12 @@ class PPOConfig(TrainerConfig):
 
     def batch_plan(self, num_envs: int | None = None) -> BatchPlan:
         plan = super().batch_plan(num_envs)
-        size = self.sgd_minibatch_size or plan.train_batch_size
-        parts = max(1, round(plan.train_batch_size / size))
-        about = "" if plan.exact and parts * size == plan.train_batch_size else "about "
-        rows = plan.train_batch_size // parts
+        parts = max(1, round(plan.train_batch_size / (self.sgd_minibatch_size or plan.train_batch_size)))
+        rows, over = divmod(plan.train_batch_size, parts)
+        size = f"{'' if plan.exact and not over else 'about '}{rows}"
         return plan.with_updates(
-            f"{self.num_sgd_iter} epochs x {parts} minibatches of {about}{rows} = {self.num_sgd_iter * parts} updates"
+            f"{counted(self.num_sgd_iter, 'epoch')} x {counted(parts, 'minibatch', 'es')} of {size} = "
+            f"{counted(self.num_sgd_iter * parts, 'update')}"
         )
 
 
