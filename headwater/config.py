@@ -12,7 +12,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from headwater.callbacks import DefaultCallbacks
 from headwater.errors import ConfigError
-from headwater.schedule_data import check_schedule
 from headwater.settings import former as former_names
 from headwater.settings import values
 from headwater.settings.batch_plan import BatchPlan, solve
@@ -20,6 +19,7 @@ from headwater.settings.merging import merge_config, merged_values, restored_val
 from headwater.settings.networks import ModelConfig, OptimizerConfig, Reference
 from headwater.settings.number_types import Bool, Float, Int, OptionalFloat, OptionalInt
 from headwater.settings.problems import Problem, SettingsError
+from headwater.settings.schedule_data import check_schedule
 from headwater.settings.settings import Settings, plain
 
 __all__ = ["BatchPlan", "ModelConfig", "OptimizerConfig", "Schedule", "TrainerConfig", "merge_config"]

@@ -20,6 +20,7 @@ def _called(name: str) -> str:
 
 
 _ATARI = "Wrap the env: gymnasium.wrappers.AtariPreprocessing, gymnasium.wrappers.FrameStackObservation."
+_VIDEO = "Videos: headwater evaluate CHECKPOINT --record, or gymnasium.wrappers.RecordVideo around the env."
 _RESOURCES = "Remote samplers and their resources are"
 _OFFLINE = "Reading and writing experience files is"
 _RECURRENT = "Recurrent networks are"
@@ -56,8 +57,8 @@ COMMON: dict[str, str] = {
     "tf_session_args": _replaced("There are no TF sessions; torch_num_threads sets the threads."),
     "local_tf_session_args": _replaced("There are no TF sessions; torch_num_threads sets the threads."),
     "eager_tracing": _replaced("Its successor is torch_compile."),
-    "monitor": _replaced("Wrap the env in gymnasium.wrappers.RecordVideo to record it."),
-    "record_env": _replaced("Wrap the env in gymnasium.wrappers.RecordVideo to record it."),
+    "monitor": _replaced(_VIDEO),
+    "record_env": _replaced(_VIDEO),
     "soft_horizon": _replaced("A horizon truncates: the next observation bootstraps the cut, then the env resets."),
     "no_done_at_end": _replaced("Terminations and truncations are told apart; a wrapper can turn one into the other."),
     "preprocessor_pref": _replaced(f"Observations are encoded by their space. {_ATARI}"),

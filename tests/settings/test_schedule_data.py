@@ -6,7 +6,7 @@ import pytest
 
 from headwater.config import TrainerConfig
 from headwater.errors import ConfigError
-from headwater.schedule_data import check_schedule
+from headwater.settings.schedule_data import check_schedule
 
 
 def test_forms():
