@@ -121,7 +121,7 @@ def _takes_context(make: Callable[..., Any], context: Mapping[str, Any]) -> bool
 
 
 def _creator_by_id(env_id: str) -> EnvCreator:
-    named = _attribute(env_id)
+    named = named_env(env_id)
     if named is not None:
         return _creator_of(named, env_id)
 
@@ -146,8 +146,12 @@ def _call(make: Callable[[], Any], env_id: str, context: Mapping[str, Any]) -> A
         ) from error
 
 
-def _attribute(env_id: str) -> Callable[..., Any] | None:
-    """What `module:Name` names as an attribute of the module; None where it is a Gymnasium id, which goes first."""
+def named_env(env_id: str) -> Callable[..., Any] | None:
+    """What `module:Name` names as an attribute of the module; None where it is a Gymnasium id, which goes first.
+
+    Raises:
+        EnvError: the module cannot be imported.
+    """
     module_name, separator, name = env_id.partition(":")
     if not separator:
         return None

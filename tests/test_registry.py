@@ -16,6 +16,7 @@ from headwater.registry import (
     check_env_id,
     env_creator_for,
     get_config_class,
+    named_env,
     register_env,
     registered_envs,
     resolve_reference,
@@ -118,6 +119,7 @@ def test_a_module_registers_its_ids_or_has_them_as_attributes(module):
     _, creator = env_creator_for("shop:Shop-v0")
     assert creator.gym_id == "shop:Shop-v0" and creator({"size": 2}).unwrapped.size == 2
     assert env_creator_for("shop:Tiny")[1].gym_id is None
+    assert named_env("shop:Tiny") is Tiny and named_env("shop:Shop-v0") is named_env("Tiny") is None
     with pytest.raises(EnvError, match="no env 'shop:Shop-v9'.* Did you mean Shop-v0"):
         env_creator_for("shop:Shop-v9")[1]({})
     with pytest.raises(EnvError, match="no env 'shop:value'"):
