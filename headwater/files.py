@@ -89,8 +89,14 @@ class AppendFile:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record is in the file yet."""
-        return self._size == 0 if self._descriptor is not None else not _size(self.path)
+        """Whether no record is in the file yet; opens it.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        if self._descriptor is None:
+            self._open()
+        return self._size == 0
 
     def close(self) -> None:
         """Close the file; a later `append` opens it again."""
@@ -119,10 +125,3 @@ def drop_torn_line(path: Path) -> None:
             position = start
         if position < end:
             file.truncate(position)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
