@@ -44,6 +44,6 @@ def evaluate_trainer(trainer: Trainer, workers: WorkerSet, round_number: int) ->
     result = custom(trainer, workers)
     if not isinstance(result, dict) or not result:
         raise TrainingError(
-            f"custom_eval_function must return a dict of metrics that is not empty, but {result!r} came from {custom!r}."
+            f"custom_eval_function must return a dict of metrics that is not empty; {custom!r} returned {result!r}."
         )
     return result

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config import TrainerConfig
-from headwater.errors import CheckpointError, ConfigError
+from headwater.errors import CheckpointError, HeadwaterError
 from headwater.registry import named_env, registered_envs, resolve_reference
 
 # Setting -> full names of the classes, one of which its value must derive from.
@@ -50,7 +50,7 @@ def resolve_saved_references(config: TrainerConfig, given: Collection[str], trus
             raise _refusal(path, setting, reference, "is no code for this setting")
         try:
             found = named_env(reference) if setting == "env" else resolve_reference(reference)
-        except ConfigError as error:
+        except HeadwaterError as error:
             raise CheckpointError(f"{path}: its setting {setting} cannot be used: {error}") from error
         if found is None:
             continue  # an id that the module registered with Gymnasium
@@ -60,7 +60,9 @@ def resolve_saved_references(config: TrainerConfig, given: Collection[str], trus
 
 
 def _is_kind_of(found: Any, expected: Collection[str]) -> bool:
-    return isinstance(found, type) and any(f"{base.__module__}.{base.__qualname__}" in expected for base in found.__mro__)
+    return isinstance(found, type) and any(
+        f"{base.__module__}.{base.__qualname__}" in expected for base in found.__mro__
+    )
 
 
 def _described(found: Any) -> str:

@@ -1,6 +1,6 @@
 """Trainer: what a user holds. Config, workers and plan, and everything around an iteration of them.
 
-    train() = step() (one result of the plan) -> filters -> evaluation -> callbacks -> result files -> checkpoint
+train() = step() (one result of the plan) -> filters -> evaluation -> callbacks -> result files -> checkpoint
 """
 
 from __future__ import annotations
@@ -220,18 +220,19 @@ class Trainer:
         self._iterations_since_restore += 1
         self._time_total_s += time_this_iter_s
         self._time_since_restore_s += time_this_iter_s
-        now = time.time()
+        now, timesteps = time.time(), result["timesteps_total"]
         result.update(
             done=False,
             training_iteration=self.iteration,
-            timesteps_this_iter=result["timesteps_total"] - self._last_result.get("timesteps_total", self._timesteps_at_restore),
+            timesteps_this_iter=result["timesteps_total"]
+            - self._last_result.get("timesteps_total", self._timesteps_at_restore),
             experiment_id=self._experiment_id,
             date=datetime.fromtimestamp(now).strftime("%Y-%m-%d_%H-%M-%S"),
             timestamp=int(now),
             time_this_iter_s=time_this_iter_s,
             time_total_s=self._time_total_s,
             time_since_restore=self._time_since_restore_s,
-            timesteps_since_restore=result["timesteps_total"] - self._timesteps_at_restore,
+            timesteps_since_restore=timesteps - self._timesteps_at_restore,
             iterations_since_restore=self._iterations_since_restore,
             num_env_faults=self.workers.local_worker().env.num_faults,
             pid=os.getpid(),
@@ -265,7 +266,7 @@ class Trainer:
         """Evaluate the present policy now: `{"evaluation": metrics}`. Training is not touched by it."""
         workers = self.evaluation_workers or self._make_evaluation_workers()
         if self._before_evaluate_fn is not None:
-            self._before_evaluate_fn()
+            self._before_evaluate_fn(self)
         self._sync_weights_to_workers(worker_set=workers)
         self._num_evaluations += 1
         return {"evaluation": evaluate_trainer(self, workers, self._num_evaluations)}
@@ -481,6 +482,8 @@ class Trainer:
             self.workers.local_worker().sampler.restart(self.iteration)
         self.episodes_restarted = not carried_on and not own["barrier"]
         self.workers.sync_weights()
+        if self._logger is not None or callable(self._logger_creator):
+            self._run().on_restore(self.iteration, self._timesteps_at_restore)  # type: ignore[union-attr]
 
     def _meta(self) -> dict[str, Any]:
         env = self.workers.local_worker().env
@@ -505,7 +508,9 @@ class Trainer:
             if (saved := space_from_json(meta["spaces"][kind])) != own[kind]
         ]
         if wrong:
-            raise CheckpointError(f"{path} was trained on another env: {'; '.join(wrong)}. Give the env it was trained on.")
+            raise CheckpointError(
+                f"{path} was trained on another env: {'; '.join(wrong)}. Give the env it was trained on."
+            )
 
     # The run directory.
 
@@ -527,9 +532,13 @@ class Trainer:
         if self._checkpoints is None:
             run = self._run()
             if run is None:
-                raise CheckpointError("This trainer has no run directory (logger_creator=False): give save() a directory.")
+                raise CheckpointError(
+                    "This trainer has no run directory (logger_creator=False): give save() a directory."
+                )
             attr, order = self.config.checkpoint_score()
-            self._checkpoints = CheckpointManager(run.run_dir / "checkpoints", self.config.keep_checkpoints_num, attr, order)
+            self._checkpoints = CheckpointManager(
+                run.run_dir / "checkpoints", self.config.keep_checkpoints_num, attr, order
+            )
         return self._checkpoints
 
     # The end.

@@ -115,7 +115,9 @@ def build_trainer(
             """A Trainer class built from the same parts, but for `overrides` (arguments of `build_trainer`)."""
             unknown = sorted(set(overrides) - set(parts))
             if unknown:
-                raise ConfigError(f"with_updates: build_trainer has no {', '.join(unknown)}; it has {', '.join(parts)}.")
+                raise ConfigError(
+                    f"with_updates: build_trainer has no {', '.join(unknown)}; it has {', '.join(parts)}."
+                )
             return build_trainer(**{**parts, **overrides})
 
     trainer_cls.__name__ = trainer_cls.__qualname__ = name

@@ -67,13 +67,8 @@ class TrainOneStep:
         check_batch(batch, self)
         metrics = LocalIterator.get_metrics()
         worker = self._workers.local_worker()
-        trained = self.policies or self._workers.trainable_policies()
-        info = {}
         with metrics.timers[LEARN_TIMER] as timer:
-            for policy_id, part in batch.as_multi_agent().policy_batches.items():
-                if policy_id in trained and part.count:
-                    policy = worker.get_policy(policy_id)
-                    info[policy_id] = policy.learn_on_batch(part, self.num_sgd_iter, self.sgd_minibatch_size)
+            info = worker.learn_on_batch(batch, self.num_sgd_iter, self.sgd_minibatch_size, self.policies)
         timer.push_units_processed(batch.count)
         metrics.counters[STEPS_TRAINED_COUNTER] += batch.count
         metrics.info[LEARNER_INFO] = info

@@ -1,7 +1,7 @@
 """RolloutWorker: policies and an env together; it makes experience, and (the local one) learns from it.
 
-    env -> sampler -> Trajectory -> postprocess -> SampleBatch          sample()
-    SampleBatch -> policies                                             learn_on_batch()
+env -> sampler -> Trajectory -> postprocess -> SampleBatch          sample()
+SampleBatch -> policies                                             learn_on_batch()
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headwater.config import TrainerConfig
 from headwater.data.sample_batch import DEFAULT_POLICY_ID, Batch, SampleBatch
 from headwater.envs import make_vector_env
 from headwater.envs.env_context import EnvContext
-from headwater.envs.nested import make_gather, row_of
+from headwater.envs.nested import as_row, make_gather, take_rows
 from headwater.errors import ConfigError, HeadwaterError, TrainingError
 from headwater.policy.policy import Policy
 from headwater.sampling.episode import AGENT_ID
@@ -49,7 +49,8 @@ class RolloutWorker:
         >>> from headwater.registry import env_creator_for
         >>> config = PPOConfig(num_envs_per_worker=4, train_batch_size=64, sgd_minibatch_size=64, seed=0)
         >>> env_id, creator = env_creator_for("CartPole-v1")
-        >>> worker = RolloutWorker(env_creator=creator, env_id=env_id, policy_class=get_policy_class(config), config=config)
+        >>> policy_class = get_policy_class(config)
+        >>> worker = RolloutWorker(env_creator=creator, env_id=env_id, policy_class=policy_class, config=config)
         >>> batch = worker.sample()
         >>> batch.count >= 64, sorted(worker.learn_on_batch(batch))
         (True, ['default_policy'])
@@ -165,7 +166,11 @@ class RolloutWorker:
     # Acting for users.
 
     def compute_actions(
-        self, observations: Sequence[Any], policy_id: str = DEFAULT_POLICY_ID, explore: bool | None = None, **kwargs: Any
+        self,
+        observations: Sequence[Any],
+        policy_id: str = DEFAULT_POLICY_ID,
+        explore: bool | None = None,
+        **kwargs: Any,
     ) -> tuple[list[Any], list[Any], dict[str, Any]]:
         """Actions for raw observations, by the same encoder, filter and action adapter as in sampling.
 
@@ -182,7 +187,7 @@ class RolloutWorker:
         x = self.filters[policy_id](self.encoder.encode(batch), update=False)
         actions, state_out, extra = policy.compute_actions(x, explore=explore, **kwargs)
         env_actions = self.action_adapter.to_env(actions)
-        return [row_of(env_actions, i) for i in range(len(observations))], state_out, extra
+        return [take_rows(env_actions, i) for i in range(len(observations))], state_out, extra
 
     def _checked(self, observation: Any) -> Any:
         space = self.env.observation_space
@@ -205,9 +210,27 @@ class RolloutWorker:
         """Take one optimizer step of the default policy along `gradients`."""
         self.policy_map[DEFAULT_POLICY_ID].apply_gradients(gradients)
 
-    def learn_on_batch(self, samples: Batch) -> dict[str, dict[str, Any]]:
-        """One update of each trained policy on its part of the batch; {policy id: statistics}."""
-        return self._learn(samples, 1, 0)
+    def learn_on_batch(
+        self, samples: Batch, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0, policies: Sequence[str] = ()
+    ) -> dict[str, dict[str, Any]]:
+        """Train policies on their parts of a batch.
+
+        Args:
+            samples: the batch.
+            num_sgd_iter: passes over it.
+            sgd_minibatch_size: rows per update; 0 = the whole batch.
+            policies: ids of those to train; empty = all of `policies_to_train`.
+
+        Returns:
+            {policy id: statistics} of the policies that had rows to learn from.
+        """
+        info = {}
+        for policy_id, batch in samples.as_multi_agent().policy_batches.items():
+            if policy_id in (policies or self.policies_to_train) and batch.count:
+                policy = self.policy_map[policy_id]
+                self.callbacks.on_learn_on_batch(policy=policy, train_batch=batch)
+                info[policy_id] = policy.learn_on_batch(batch, num_sgd_iter, sgd_minibatch_size)
+        return info
 
     def sample_and_learn(
         self, expected_batch_size: int, num_sgd_iter: int, sgd_minibatch_size: int, standardize_fields: Sequence[str]
@@ -223,21 +246,14 @@ class RolloutWorker:
         batch = self.sample()
         if batch.count < expected_batch_size:
             raise TrainingError(
-                f"Worker {self.worker_index} sampled {batch.count} env steps where {expected_batch_size} were expected; "
+                f"Worker {self.worker_index} sampled {batch.count} env steps, not the {expected_batch_size} expected; "
                 "make rollout_fragment_length * num_envs_per_worker the expected size."
             )
         for part in batch.as_multi_agent().policy_batches.values():
             for name in standardize_fields:
                 column = part[name]
                 part[name] = ((column - column.mean()) / max(1e-4, float(column.std()))).astype(np.float32)
-        return self._learn(batch, num_sgd_iter, sgd_minibatch_size), batch.count
-
-    def _learn(self, samples: Batch, num_sgd_iter: int, minibatch_size: int) -> dict[str, dict[str, Any]]:
-        return {
-            policy_id: self.policy_map[policy_id].learn_on_batch(batch, num_sgd_iter, minibatch_size)
-            for policy_id, batch in samples.as_multi_agent().policy_batches.items()
-            if policy_id in self.policies_to_train
-        }
+        return self.learn_on_batch(batch, num_sgd_iter, sgd_minibatch_size), batch.count
 
     # Policies, weights, filters, metrics.
 
@@ -272,7 +288,9 @@ class RolloutWorker:
         wanted = self.policy_map if policies is None else policies
         return {policy_id: self.for_policy(policy_id).get_weights() for policy_id in wanted}
 
-    def set_weights(self, weights: Mapping[str, Mapping[str, NDArray]], global_vars: dict[str, Any] | None = None) -> None:
+    def set_weights(
+        self, weights: Mapping[str, Mapping[str, NDArray]], global_vars: dict[str, Any] | None = None
+    ) -> None:
         """Set the weights of the policies in `weights`, and the global variables where given."""
         for policy_id, policy_weights in weights.items():
             self.for_policy(policy_id).set_weights(policy_weights)
@@ -290,7 +308,7 @@ class RolloutWorker:
             policy.on_global_var_update(global_vars)
 
     def get_filters(self, flush_after: bool = False) -> dict[str, Filter]:
-        """Copies of the observation filters by policy id; `flush_after` empties what they gathered since the last sync."""
+        """Copies of the filters by policy id; `flush_after` empties what they gathered since the last sync."""
         copies = {policy_id: obs_filter.as_serializable() for policy_id, obs_filter in self.filters.items()}
         if flush_after:
             for obs_filter in self.filters.values():
@@ -345,6 +363,7 @@ class RolloutWorker:
         self.set_global_vars(saved["global_vars"])
         for policy_id, filter_state in saved["filters"].items():
             self.filters[policy_id].set_state(filter_state)
+            self.filters[policy_id].clear_buffer()  # those rows are the other worker's to report
 
     def stop(self) -> None:
         """Close the envs."""

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from headwater.callbacks import overridden
 from headwater.config import TrainerConfig
 from headwater.data.sample_batch import SampleBatch
-from headwater.envs.nested import row_of
+from headwater.envs.nested import take_rows
 from headwater.envs.vector_env import StepResult, VectorEnv, info_of_row
+from headwater.errors import ConfigError
 from headwater.policy.policy import Policy
 from headwater.sampling.episode import Episode
 from headwater.sampling.filters import Filter
@@ -83,6 +84,11 @@ class VectorSampler:
         self._perf_s = [0.0, 0.0, 0.0, 0.0]  # env, encoding, policy, actions
         self._steps = 0
         watched = ("on_episode_start", "on_episode_step", "on_episode_end")
+        if config.horizon is not None and not env.can_reset_rows:
+            raise ConfigError(
+                f"horizon={config.horizon}: env {env.env_id!r} is a vector env that cannot reset one of its envs alone. "
+                "Leave horizon out and give the env itself a time limit, or vectorise copies (vectorization='sync')."
+            )
         self._episodes: list[Episode] | None = [] if any(overridden(callbacks, name) for name in watched) else None
         self._watch_steps = overridden(callbacks, "on_episode_step")
         self._last: tuple[Any, ...] = ()
@@ -177,11 +183,11 @@ class VectorSampler:
         """The latest raw_obs, obs, action, reward or info of one env, for `Episode`."""
         raw_obs, obs, actions, rewards, infos = self._last
         if name == "raw_obs":
-            return row_of(raw_obs, env_index)
+            return take_rows(raw_obs, env_index)
         if name == "info":
             return info_of_row(infos, env_index)
         column = {"obs": obs, "action": actions, "reward": rewards}[name]
-        return None if column is None else row_of(column, env_index)
+        return None if column is None else take_rows(column, env_index)
 
     # The loop.
 
@@ -193,7 +199,7 @@ class VectorSampler:
         if may_start is not None:
             active = np.array([may_start(i, 0) for i in range(num_envs)], bool)
         update_filter = not self.config.in_evaluation
-        explore = self.config.explore
+        explore, horizon = self.config.explore, self.config.horizon
         encode, to_env = self.encoder.encode, self.action_adapter.to_env
         columns = _Columns(num_envs, length + 1 + length // 4 if env.autoreset_rows or may_start else length)
         invalid_rows = 0
@@ -224,9 +230,11 @@ class VectorSampler:
             policy_s += clock_2 - clock_1
             actions_s += clock_3 - clock_2
 
-            columns.write(t, x, stored(actions), dist_inputs, result)
             self.episode_returns += result.rewards
             self.episode_lengths += 1
+            if horizon is not None:
+                result = self._cut_at(horizon, result)
+            columns.write(t, x, stored(actions), dist_inputs, result)
             env_done = done = result.terminateds | result.truncateds
             if active is not None:
                 done = env_done & active
@@ -272,12 +280,21 @@ class VectorSampler:
 
     def _filtered(self, x: NDArray, update: bool, active: NDArray[np.bool_] | None) -> NDArray:
         """Filter the encoded observations; those which nobody acts on do not enter the statistics."""
-        idle = self._autoreset if active is None else (~active if self._autoreset is None else self._autoreset | ~active)
+        idle = (
+            self._autoreset if active is None else (~active if self._autoreset is None else self._autoreset | ~active)
+        )
         if not update or idle is None:
             return self.filter(x, update=update)
         if not idle.all():
             self.filter(x[~idle], update=True)
         return self.filter(x, update=False)
+
+    def _cut_at(self, horizon: int, result: StepResult) -> StepResult:
+        """Truncate the episodes that have reached the horizon."""
+        cut = (self.episode_lengths >= horizon) & ~result.terminateds
+        if result.valid is not None:
+            cut &= result.valid
+        return result._replace(truncateds=result.truncateds | cut) if cut.any() else result
 
     def _mark_invalid(
         self,

@@ -1,7 +1,7 @@
 """EnvStreams: the random numbers that actions are drawn with, one stream per env.
 
-An env's noise depends on the run's seed and the env's index in the whole run only, not on how many envs share its worker:
-four envs in one worker draw the same actions as twice two in two workers.
+An env's noise depends on the run's seed and the env's index in the whole run only, not on how many envs share its
+worker: four envs in one worker draw the same actions as twice two in two workers.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class FakeWorker:
         self.weights = 0
         self.timestep = 0
         self.policy = FakePolicy()
+        self.policies_to_train = ["default_policy"]
         self.applied: list[Any] = []
         self._episodes: list[RolloutMetrics] = []
 
@@ -64,6 +66,15 @@ class FakeWorker:
 
     def perf_stats(self) -> dict[str, float]:
         return {"mean_env_wait_ms": 1.0 + self.index, "mean_inference_ms": 2.0}
+
+    def learn_on_batch(
+        self, batch: Any, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0, policies: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        return {
+            policy_id: self.get_policy(policy_id).learn_on_batch(part, num_sgd_iter, sgd_minibatch_size)
+            for policy_id, part in batch.as_multi_agent().policy_batches.items()
+            if policy_id in (policies or self.policies_to_train)
+        }
 
     def get_policy(self, policy_id: str) -> FakePolicy:
         return self.policy

@@ -39,7 +39,7 @@ def test_only_chosen_policies_with_rows_are_trained():
     workers = FakeWorkerSet()
     policies = {name: FakePolicy() for name in "abc"}
     workers.local_worker().get_policy = policies.__getitem__
-    workers.trainable_policies = lambda: ["a", "c"]
+    workers.local_worker().policies_to_train = ["a", "c"]
     rows = SampleBatch({"x": [1, 2]})
     batch = MultiAgentBatch({"a": rows, "b": rows, "c": rows.slice(0, 0)}, 2)
 

@@ -20,7 +20,15 @@ from headwater.sampling.trajectory import Trajectory
 from headwater.sampling.worker_set import WorkerSet
 from headwater.trainer_template import build_trainer
 
-__all__ = ["DEFAULT_CONFIG", "PPOConfig", "PPOTrainer", "UpdateKL", "execution_plan", "get_policy_class", "validate_config"]
+__all__ = [
+    "DEFAULT_CONFIG",
+    "PPOConfig",
+    "PPOTrainer",
+    "UpdateKL",
+    "execution_plan",
+    "get_policy_class",
+    "validate_config",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +89,7 @@ def policy_class(framework: str) -> type[Policy]:
             framework=framework,
             loss=ppo_loss,
             postprocess=postprocess_ppo,
-            coefficients=lambda config: {"kl_coeff": config.kl_coeff, "entropy_coeff": config.entropy_coeff},
+            coefficients=("kl_coeff", "entropy_coeff"),
             mixins=(AdaptiveKL,),
         )
     return _POLICY_CLASSES[framework]
@@ -128,12 +136,25 @@ def warn_about_bad_reward_scales(config: PPOConfig, result: dict[str, Any]) -> d
     if config.vf_clip_param is not None and mean == mean and round(abs(mean) / config.vf_clip_param) > 200:
         _warn_once(
             "vf_clip",
-            "The mean return %.4g is more than 200 times vf_clip_param (%.4g): the value function will take long to reach "
-            "it. Raise vf_clip_param, set it to null, or scale the rewards.",
+            "The mean return %.4g is more than 200 times vf_clip_param (%.4g): the value function will be long in "
+            "reaching it. Raise vf_clip_param, set it to null, or scale the rewards.",
             mean,
             config.vf_clip_param,
         )
     return result
+
+
+class WarnAboutBadRewardScales:
+    """The plan's step for `warn_about_bad_reward_scales`."""
+
+    takes = dict
+    gives = dict
+
+    def __init__(self, config: PPOConfig) -> None:
+        self._config = config
+
+    def __call__(self, result: dict[str, Any]) -> dict[str, Any]:
+        return warn_about_bad_reward_scales(self._config, result)
 
 
 def _warn_once(key: str, message: str, *args: Any) -> None:
@@ -155,14 +176,14 @@ def execution_plan(workers: WorkerSet, config: PPOConfig) -> LocalIterator:
     if config.standardize_advantages:
         rollouts = rollouts.for_each(StandardizeFields([SampleBatch.ADVANTAGES]))
     train_op = (
-        rollouts.for_each(TrainOneStep(workers, num_sgd_iter=config["num_sgd_iter"], sgd_minibatch_size=config["sgd_minibatch_size"]))
+        rollouts.for_each(
+            TrainOneStep(workers, num_sgd_iter=config["num_sgd_iter"], sgd_minibatch_size=config["sgd_minibatch_size"])
+        )
         .for_each(SyncWeights(workers))
         .for_each(KeepInfo())
         .for_each(UpdateKL(workers))
     )
-    return StandardMetricsReporting(train_op, workers, config).for_each(
-        lambda result: warn_about_bad_reward_scales(config, result)
-    )
+    return StandardMetricsReporting(train_op, workers, config).for_each(WarnAboutBadRewardScales(config))
 
 
 PPOTrainer = build_trainer(

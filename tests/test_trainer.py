@@ -1,0 +1,440 @@
+"""The Trainer: iterations, evaluation, hooks, saving and going on."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headwater
+from headwater import PPOTrainer, Trainer, build_trainer
+from headwater.algorithms.ppo.ppo import DEFAULT_CONFIG, get_policy_class
+from headwater.callbacks import DefaultCallbacks
+from headwater.errors import CheckpointError, ConfigError, EnvError, TrainingError
+from tests.toy_envs import CounterEnv, RandomLengthEnv
+
+SMALL = {"num_envs_per_worker": 4, "train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2, "seed": 3}
+ROOT = Path(headwater.__file__).parent.parent
+
+
+@pytest.fixture
+def made() -> Iterator[list[Trainer]]:
+    trainers: list[Trainer] = []
+    yield trainers
+    for trainer in trainers:
+        trainer.stop()
+
+
+def flat_weights(trainer: Trainer) -> np.ndarray:
+    return np.concatenate([w.ravel() for w in trainer.get_weights()["default_policy"].values()])
+
+
+def without_times(result: dict[str, Any]) -> str:
+    """A result as JSON, without what differs between two equal runs."""
+    timed = {
+        "time_this_iter_s", "time_total_s", "time_since_restore", "timers", "sampler_perf", "perf", "date", "timestamp",
+        "pid", "hostname", "experiment_id", "config", "iterations_since_restore", "timesteps_since_restore",
+    }  # fmt: skip
+    return json.dumps({key: value for key, value in result.items() if key not in timed}, default=float, sort_keys=True)
+
+
+GO_ON = """
+import json, sys
+import numpy as np
+from headwater import Trainer
+trainer = Trainer.from_checkpoint(sys.argv[1], logger_creator=False)
+for _ in range(3):
+    result = trainer.train()
+weights = np.concatenate([w.ravel() for w in trainer.get_weights()["default_policy"].values()])
+np.save(sys.argv[2], weights)
+policy = trainer.get_policy()
+stats = result["info"]["learner"]["default_policy"]
+print(json.dumps([result["timesteps_total"], result["episodes_total"], result["episode_reward_mean"],
+                  policy.coefficients["kl_coeff"], stats["cur_lr"], trainer.iteration]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [
+        ("CartPole-v1", {"vectorization": "native"}),
+        ("CartPole-v1", {"vectorization": "sync", "observation_filter": "MeanStdFilter"}),
+        ("CartPole-v1", {"batch_mode": "complete_episodes"}),
+        ("Pendulum-v1", {"kl_coeff": 0.3}),
+        ("Acrobot-v1", {"lr_schedule": [[0, 1e-3], [1000, 1e-4]], "entropy_coeff_schedule": [[0, 0.1], [500, 0.0]]}),
+        ("MountainCarContinuous-v0", {}),
+        ("tests.toy_envs:RandomLengthEnv", {"checkpoint_barrier": True}),
+    ],
+)
+def test_a_resumed_run_equals_one_that_went_on(
+    env: str, settings: dict[str, Any], tmp_path: Path, made: list[Trainer]
+) -> None:
+    trainer = PPOTrainer({**SMALL, **settings}, env=env, logger_creator=False)
+    made.append(trainer)
+    for _ in range(3):
+        trainer.train()
+    path = Path(trainer.save(tmp_path))
+    for _ in range(3):
+        result = trainer.train()
+    moved = path.rename(tmp_path / "moved")
+    out = tmp_path / "weights.npy"
+    command = [sys.executable, "-c", GO_ON, str(moved), str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(flat_weights(trainer), np.load(out))
+    policy = trainer.get_policy()
+    expected = [
+        result["timesteps_total"], result["episodes_total"], result["episode_reward_mean"],
+        policy.coefficients["kl_coeff"], result["info"]["learner"]["default_policy"]["cur_lr"], 6,
+    ]  # fmt: skip
+    np.testing.assert_array_equal(json.loads(done.stdout), expected)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_does_not(made: list[Trainer]) -> None:
+    runs = []
+    for seed in (3, 3, 4):
+        trainer = PPOTrainer({**SMALL, "seed": seed}, env="CartPole-v1", logger_creator=False)
+        made.append(trainer)
+        results = [without_times(trainer.train()) for _ in range(2)]
+        runs.append((results, flat_weights(trainer)))
+    assert runs[0][0] == runs[1][0] and runs[0][0] != runs[2][0]
+    np.testing.assert_array_equal(runs[0][1], runs[1][1])
+
+
+def test_envs_that_cannot_be_saved_restart_and_the_checkpoint_says_so(
+    tmp_path: Path, made: list[Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    made.append(PPOTrainer(SMALL, env=RandomLengthEnv, logger_creator=False))
+    made[0].train()
+    path = made[0].save(tmp_path)
+    assert json.loads((Path(path) / "checkpoint.json").read_text())
+    with caplog.at_level("WARNING"):
+        made.append(Trainer.from_checkpoint(path, logger_creator=False))
+        made[1].restore(path)
+    assert made[1].episodes_restarted and "restart" in caplog.text
+    assert made[1].train()["timesteps_total"] == 2 * 128
+
+
+def test_settings_given_at_restore_win(tmp_path: Path, made: list[Trainer]) -> None:
+    made.append(PPOTrainer(SMALL, env="CartPole-v1", logger_creator=False))
+    made[0].train()
+    path = made[0].save(tmp_path)
+    made.append(PPOTrainer.from_checkpoint(path, {"lr": 0.005, "gamma": 0.5, "clip_param": 0.4}, logger_creator=False))
+    result = made[1].train()
+    assert result["info"]["learner"]["default_policy"]["cur_lr"] == pytest.approx(0.005)
+    assert made[1].config.gamma == 0.5 and made[1].config.clip_param == 0.4
+
+
+def test_the_kl_coefficient_is_in_the_checkpoint(tmp_path: Path, made: list[Trainer]) -> None:
+    made.append(PPOTrainer({**SMALL, "kl_coeff": 0.2}, env="CartPole-v1", logger_creator=False))
+    made[0].get_policy().coefficients["kl_coeff"] = 7.0
+    path = made[0].save(tmp_path)
+    made.append(Trainer.from_checkpoint(path, logger_creator=False))
+    assert made[1].get_policy().coefficients["kl_coeff"] == 7.0
+
+
+# Results.
+
+KEYS = {
+    "episode_reward_max", "episode_reward_min", "episode_reward_mean", "episode_len_mean", "episodes_this_iter",
+    "policy_reward_min", "policy_reward_max", "policy_reward_mean", "custom_metrics", "hist_stats", "sampler_perf",
+    "off_policy_estimator", "num_healthy_workers", "timesteps_total", "timers", "info", "done", "episodes_total",
+    "training_iteration", "experiment_id", "date", "timestamp", "time_this_iter_s", "time_total_s", "pid", "hostname",
+    "config", "time_since_restore", "timesteps_since_restore", "iterations_since_restore",
+}  # fmt: skip
+
+
+def test_the_result_has_the_same_keys_from_the_first_row(made: list[Trainer]) -> None:
+    made.append(PPOTrainer(SMALL, env=lambda context: CounterEnv(50), logger_creator=False))
+    first, second = made[0].train(), made[0].train()
+    assert set(first) >= KEYS and set(first) == set(second)
+    assert math.isnan(first["episode_reward_mean"]) and second["episode_reward_mean"] == 50.0
+    assert second["training_iteration"] == 2 and second["timesteps_total"] == 256
+    assert second["timesteps_this_iter"] == 128
+    assert second["info"]["num_steps_trained"] == second["info"]["num_steps_sampled"] == 256
+    assert {
+        "kl",
+        "entropy",
+        "policy_loss",
+        "vf_loss",
+        "total_loss",
+        "vf_explained_var",
+        "cur_lr",
+        "cur_kl_coeff",
+    } <= set(second["info"]["learner"]["default_policy"])
+    assert {"sample_time_ms", "learn_time_ms", "sample_throughput", "learn_throughput"} <= set(second["timers"])
+
+
+def test_the_plan_is_printed_and_checked() -> None:
+    with PPOTrainer(SMALL, env="CartPole-v1", logger_creator=False) as trainer:
+        drawing = str(trainer.train_exec_impl)
+    for operator in ("ParallelRollouts", "ConcatBatches", "StandardizeFields", "TrainOneStep", "UpdateKL"):
+        assert operator in drawing
+
+
+# Evaluation.
+
+
+def test_evaluation_is_due_every_interval_and_leaves_training_alone(made: list[Trainer]) -> None:
+    seen = []
+
+    class Watch(DefaultCallbacks):
+        def on_train_result(self, *, trainer: Any, result: dict[str, Any], **kwargs: Any) -> None:
+            seen.append("evaluation" in result)
+
+    settings = {"evaluation_interval": 2, "evaluation_num_episodes": 5, "callbacks": Watch}
+    made.append(PPOTrainer({**SMALL, **settings}, env="CartPole-v1", logger_creator=False))
+    made.append(PPOTrainer(SMALL, env="CartPole-v1", logger_creator=False))
+    for _ in range(4):
+        with_it, without = made[0].train(), made[1].train()
+    assert seen == [False, True, False, True]
+    assert len(with_it["evaluation"]["hist_stats"]["episode_reward"]) == 5
+    assert with_it["timesteps_total"] == without["timesteps_total"]
+    np.testing.assert_array_equal(flat_weights(made[0]), flat_weights(made[1]))
+
+
+def test_evaluation_by_hand_runs_fresh_episodes(made: list[Trainer]) -> None:
+    RandomLengthEnv.log.clear()
+    settings = {"evaluation_num_episodes": 5, "observation_filter": "MeanStdFilter"}
+    made.append(PPOTrainer({**SMALL, **settings}, env=RandomLengthEnv, logger_creator=False))
+    made[0].train()
+    [obs_filter] = made[0].workers.local_worker().filters.values()
+    count = obs_filter.rs.n
+    lengths = []
+    for _ in range(3):
+        RandomLengthEnv.log.clear()
+        evaluation = made[0].evaluate()["evaluation"]
+        assert RandomLengthEnv.log.count(("end", "")) == 5
+        lengths.append(tuple(evaluation["hist_stats"]["episode_lengths"]))
+        assert evaluation["episode_reward_std"] == pytest.approx(np.std(evaluation["hist_stats"]["episode_reward"]))
+    assert len(set(lengths)) == 3 and obs_filter.rs.n == count
+
+
+def test_a_custom_evaluation_must_return_metrics(made: list[Trainer]) -> None:
+    for returned in ({}, None, 3):
+        made.append(
+            PPOTrainer(
+                {**SMALL, "custom_eval_function": lambda t, w, r=returned: r}, env="CartPole-v1", logger_creator=False
+            )
+        )
+        with pytest.raises(TrainingError, match="custom_eval_function"):
+            made[-1].evaluate()
+    settings = {"custom_eval_function": lambda trainer, workers: {"mine": workers.local_worker().config.in_evaluation}}
+    made.append(PPOTrainer({**SMALL, **settings}, env="CartPole-v1", logger_creator=False))
+    assert made[-1].evaluate() == {"evaluation": {"mine": True}}
+
+
+# Acting.
+
+
+def test_one_action_equals_the_same_row_of_many(made: list[Trainer]) -> None:
+    made.append(PPOTrainer({**SMALL, "observation_filter": "MeanStdFilter"}, env="CartPole-v1", logger_creator=False))
+    made[0].train()
+    observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    many = made[0].compute_actions(dict(enumerate(observations)), explore=False)
+    for i, observation in enumerate(observations):
+        action, state, extra = made[0].compute_action(observation, explore=False, full_fetch=True)
+        assert action == many[i] and state == []
+        assert {"vf_preds", "action_dist_inputs", "action_logp", "action_prob"} <= set(extra)
+    assert made[0].get_policy("nobody") is None and made[0].get_weights([]) == {}
+    with pytest.raises(ConfigError, match="nobody"):
+        made[0].compute_action(observations[0], policy_id="nobody")
+    with pytest.raises(headwater.HeadwaterError, match="shape"):
+        made[0].compute_action(observations)
+
+
+# build_trainer.
+
+
+def test_hooks_run_in_order_and_mixins_come_first() -> None:
+    calls: list[str] = []
+
+    class Curriculum:
+        level = 0
+
+        def step(self) -> dict[str, Any]:
+            calls.append("mixin")
+            return super().step()  # type: ignore[misc]
+
+    Mine = PPOTrainer.with_updates(
+        name="Mine",
+        validate_config=lambda config: calls.append("validate_config"),
+        get_policy_class=lambda config: calls.append("get_policy_class") or get_policy_class(config),
+        validate_env=lambda env, context: calls.append(f"validate_env {context.vector_index}"),
+        before_init=lambda trainer: calls.append(f"before_init {hasattr(trainer, 'workers')}"),
+        after_init=lambda trainer: calls.append(f"after_init {hasattr(trainer, 'train_exec_impl')}"),
+        before_evaluate_fn=lambda trainer: calls.append("before_evaluate"),
+        mixins=[Curriculum],
+    )
+    settings = {**SMALL, "num_envs_per_worker": 2, "vectorization": "sync"}
+    with Mine(settings, env="CartPole-v1", logger_creator=False) as trainer:
+        assert calls == [
+            "validate_config", "get_policy_class", "before_init False", "validate_env 0", "validate_env 1", "after_init True",
+        ]  # fmt: skip
+        trainer.evaluate()
+        assert (
+            calls[6:] == ["before_evaluate", "validate_env 0", "validate_env 1"] or calls[6:][-1] == "before_evaluate"
+        )
+    assert Mine.__mro__[1] is Curriculum and Mine.__name__ == "Mine" and issubclass(Mine, Trainer)
+    with pytest.raises(ConfigError, match="exec_plan"):
+        PPOTrainer.with_updates(exec_plan=None)
+
+
+def test_the_default_plan_trains() -> None:
+    Plain = build_trainer("Plain", default_config=DEFAULT_CONFIG, get_policy_class=get_policy_class)
+    with Plain(SMALL, env="CartPole-v1", logger_creator=False) as trainer:
+        assert trainer.train()["info"]["num_steps_trained"] >= 128
+
+
+def test_a_trainer_without_a_policy_class_says_so() -> None:
+    with pytest.raises(ConfigError, match="default_policy"):
+        build_trainer("Empty", default_config=DEFAULT_CONFIG)(SMALL, env="CartPole-v1", logger_creator=False)
+
+
+def test_bad_envs_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="invalid env specification"):
+        PPOTrainer(SMALL, logger_creator=False)
+    with pytest.raises(EnvError, match="CartPole-v1"):
+        PPOTrainer(SMALL, env="CartPoel-v1", logger_creator=False)
+    with pytest.raises(EnvError, match="no lava"):
+        PPOTrainer.with_updates(validate_env=_refuse)(SMALL, env="CartPole-v1", logger_creator=False)
+
+
+def _refuse(env: Any, context: Any) -> None:
+    raise ValueError("no lava")
+
+
+def test_resources_add_up() -> None:
+    request = PPOTrainer.default_resource_request({"num_cpus_for_driver": 2, "device": "cpu", "memory": 5})
+    assert request.cpu == 2 and request.gpu == 0 and request.memory == 5 and request.extra_cpu == 0
+
+
+# Callbacks.
+
+
+def test_callbacks_see_episodes_batches_and_results(made: list[Trainer]) -> None:
+    calls: dict[str, list[Any]] = {}
+
+    class Watch(DefaultCallbacks):
+        def on_episode_start(self, *, episode: Any, env_index: int, **kwargs: Any) -> None:
+            episode.user_data["steps"] = 0
+            calls.setdefault("start", []).append((env_index, episode.length))
+
+        def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+            episode.user_data["steps"] += 1
+            assert episode.length == episode.user_data["steps"] == episode.last_raw_obs_for()[0]
+            assert episode.last_observation_for()[0] == episode.length - 1
+
+        def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+            calls.setdefault("end", []).append((episode.length, episode.total_reward))
+            episode.custom_metrics["double"] = 2 * episode.length
+            episode.hist_data["lengths"] = [episode.length]
+
+        def on_postprocess_trajectory(self, *, postprocessed_batch: Any, **kwargs: Any) -> None:
+            postprocessed_batch["rewards"][:] += 1.0
+
+        def on_sample_end(self, *, samples: Any, **kwargs: Any) -> None:
+            calls.setdefault("rewards", []).append(set(samples["rewards"]))
+
+        def on_learn_on_batch(self, *, train_batch: Any, **kwargs: Any) -> None:
+            calls.setdefault("learn", []).append(train_batch.count)
+
+        def on_train_result(self, *, result: dict[str, Any], **kwargs: Any) -> None:
+            result["mine"] = 1
+
+    made.append(PPOTrainer({**SMALL, "callbacks": Watch}, env=lambda context: CounterEnv(8), logger_creator=False))
+    result = made[0].train()
+    assert calls["start"][:4] == [(0, 0), (1, 0), (2, 0), (3, 0)] and len(calls["start"]) == 4 + 16
+    assert calls["end"] == [(8, 8.0)] * 16
+    assert calls["rewards"] == [{2.0}] and calls["learn"] == [128] and result["mine"] == 1
+    assert result["custom_metrics"] == {"double_mean": 16.0, "double_min": 16, "double_max": 16}
+    assert result["hist_stats"]["lengths"] == [8] * 16
+
+
+# Faults.
+
+
+class HugeRewards(CounterEnv):
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, 1e38, *rest
+
+
+def test_bad_updates_are_skipped_counted_and_end_the_run(made: list[Trainer]) -> None:
+    settings = {**SMALL, "max_bad_updates_in_a_row": 3, "standardize_advantages": False, "clip_rewards": None}
+    made.append(PPOTrainer(settings, env=lambda context: HugeRewards(8), logger_creator=False))
+    before = flat_weights(made[0])
+    with pytest.raises(TrainingError):
+        for _ in range(5):
+            made[0].train()
+    np.testing.assert_array_equal(flat_weights(made[0]), before)
+    assert np.isfinite(before).all()
+
+
+def test_another_envs_checkpoint_is_refused(tmp_path: Path, made: list[Trainer]) -> None:
+    made.append(PPOTrainer(SMALL, env="CartPole-v1", logger_creator=False))
+    made.append(PPOTrainer(SMALL, env="Acrobot-v1", logger_creator=False))
+    with pytest.raises(CheckpointError, match="observation space.*action space"):
+        made[1].restore(made[0].save(tmp_path))
+
+
+def make_counter(context: Any) -> CounterEnv:
+    return CounterEnv()
+
+
+def test_a_checkpoint_alone_calls_no_function(tmp_path: Path, made: list[Trainer]) -> None:
+    made.append(PPOTrainer(SMALL, env=make_counter, logger_creator=False))
+    path = made[0].save(tmp_path)
+    with pytest.raises(CheckpointError, match="make_counter.*trust"):
+        Trainer.from_checkpoint(path, logger_creator=False)
+    for options in ({"trust": True}, {"env": make_counter}):
+        made.append(Trainer.from_checkpoint(path, logger_creator=False, **options))
+    made.append(PPOTrainer(SMALL, env=lambda context: CounterEnv(), logger_creator=False))
+    path = made[-1].save(tmp_path / "other")
+    with pytest.raises(ConfigError, match="env"):
+        Trainer.from_checkpoint(path, logger_creator=False)
+
+
+@pytest.mark.parametrize("reference", ["os:system", "subprocess:Popen", "headwater.registry:resolve_reference"])
+@pytest.mark.parametrize("setting", ["env", "callbacks", "custom_eval_function"])
+def test_a_hostile_reference_is_refused(reference: str, setting: str, tmp_path: Path, made: list[Trainer]) -> None:
+    from headwater.algorithms.ppo.config import PPOConfig
+    from headwater.saved_references import resolve_saved_references
+
+    config = PPOConfig.from_dict({**PPOConfig(env="CartPole-v1").to_dict(), setting: reference})
+    with pytest.raises(CheckpointError, match=reference):
+        resolve_saved_references(config, (), False, tmp_path)
+
+
+def test_fifty_trainers_leave_nothing_behind() -> None:
+    import psutil
+
+    process = psutil.Process()
+
+    def build() -> None:
+        with PPOTrainer({**SMALL, "tensorboard": True}, env="CartPole-v1") as trainer:
+            trainer.train()
+            trainer.save()
+
+    build()
+    before = (process.num_threads(), process.num_fds(), len(process.children(recursive=True)))
+    for _ in range(50):
+        build()
+    after = (process.num_threads(), process.num_fds(), len(process.children(recursive=True)))
+    assert after == before
+
+
+def test_it_learns_cartpole() -> None:
+    with PPOTrainer({"seed": 1}, env="CartPole-v1", logger_creator=False) as trainer:
+        for _ in range(60):
+            result = trainer.train()
+            if result["episode_reward_mean"] >= 150:
+                break
+    assert result["episode_reward_mean"] >= 150
