@@ -276,7 +276,8 @@ def test_hooks_run_in_order_and_mixins_come_first() -> None:
     settings = {**SMALL, "num_envs_per_worker": 2, "vectorization": "sync"}
     with Mine(settings, env="CartPole-v1", logger_creator=False) as trainer:
         assert calls == [
-            "validate_config", "get_policy_class", "before_init False", "validate_env 0", "validate_env 1", "after_init True",
+            "validate_config", "get_policy_class", "before_init False", "validate_env 0", "validate_env 1",
+            "after_init True",
         ]  # fmt: skip
         trainer.evaluate()
         assert (

@@ -18,7 +18,7 @@ from headwater.config import TrainerConfig
 from headwater.data.sample_batch import DEFAULT_POLICY_ID, Batch, SampleBatch
 from headwater.envs import make_vector_env
 from headwater.envs.env_context import EnvContext
-from headwater.envs.nested import as_row, make_gather, take_rows
+from headwater.envs.nested import make_gather, take_rows
 from headwater.errors import ConfigError, HeadwaterError, TrainingError
 from headwater.policy.policy import Policy
 from headwater.sampling.episode import AGENT_ID

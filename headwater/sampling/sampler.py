@@ -86,7 +86,7 @@ class VectorSampler:
         watched = ("on_episode_start", "on_episode_step", "on_episode_end")
         if config.horizon is not None and not env.can_reset_rows:
             raise ConfigError(
-                f"horizon={config.horizon}: env {env.env_id!r} is a vector env that cannot reset one of its envs alone. "
+                f"horizon={config.horizon}: env {env.env_id!r} is a vector env that cannot reset a single env. "
                 "Leave horizon out and give the env itself a time limit, or vectorise copies (vectorization='sync')."
             )
         self._episodes: list[Episode] | None = [] if any(overridden(callbacks, name) for name in watched) else None

@@ -73,7 +73,7 @@ class FakeWorker:
         return {
             policy_id: self.get_policy(policy_id).learn_on_batch(part, num_sgd_iter, sgd_minibatch_size)
             for policy_id, part in batch.as_multi_agent().policy_batches.items()
-            if policy_id in (policies or self.policies_to_train)
+            if policy_id in (policies or self.policies_to_train) and part.count
         }
 
     def get_policy(self, policy_id: str) -> FakePolicy:
