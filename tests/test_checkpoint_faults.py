@@ -340,27 +340,25 @@ while True:
 def test_a_kill_at_any_moment_leaves_a_whole_newest_one(tmp_path):
     rng = random.Random(1)
     newest = 0
-    for _ in range(12):
+    for _ in range(8):
         process = subprocess.Popen([sys.executable, "-c", SAVER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert process.stdout.readline() == "ready\n"
-        time.sleep(rng.uniform(0.001, 0.05))
+        for _ in range(rng.randint(1, 3)):
+            process.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.02))
         process.send_signal(signal.SIGKILL)
         printed = process.communicate()[0].split()
-        if newest or printed:  # before any manager has cleaned up
-            state = load_checkpoint(tmp_path / "same")[0]
-            assert np.array_equal(state["w"], np.full(5000, state["n"]))
+        state = load_checkpoint(tmp_path / "same")[0]  # before any manager has cleaned up
+        assert np.array_equal(state["w"], np.full(5000, state["n"]))
         manager = CheckpointManager(tmp_path)
-        newest = max(newest, int(printed[-1]) if printed else 0)
-        if newest:
-            state = load_checkpoint(manager.latest())[0]
-            assert state["n"] >= newest and np.array_equal(state["w"], np.full(5000, state["n"]))
-            newest = state["n"]
+        newest = max(newest + 1, int(printed[-1]) if printed else 0)
+        state = load_checkpoint(manager.latest())[0]
+        assert state["n"] >= newest and np.array_equal(state["w"], np.full(5000, state["n"]))
+        newest = state["n"]
         assert not [name for name in os.listdir(tmp_path) if name.startswith(".tmp") or name.startswith(".old")]
         for checkpoint in manager.checkpoints():
             verify_checkpoint(checkpoint.path)
-        if manager.best():
-            assert json.loads((tmp_path / "best.json").read_text())["checkpoint"] in os.listdir(tmp_path)
-    assert newest > 12
+        assert json.loads((tmp_path / "best.json").read_text())["checkpoint"] in os.listdir(tmp_path)
 
 
 def save_and_die(path, step):
