@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import os
 import platform
-import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.files import AppendFile
-from headwater.telemetry.crc32c import masked_crc32c
 from headwater.telemetry.flat_result import flatten_result
 
 _logger = logging.getLogger(__name__)
@@ -164,6 +163,9 @@ def _numbers(result: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def _record(data: bytes) -> bytes:
-    """Frame a message as TensorBoard's RecordWriter does (which loads forty modules for these lines)."""
-    length = struct.pack("<Q", len(data))
-    return b"".join((length, struct.pack("<I", masked_crc32c(length)), data, struct.pack("<I", masked_crc32c(data))))
+    """A message framed by TensorBoard's RecordWriter, whole, so that a full disk never leaves half of one."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    framed = io.BytesIO()
+    RecordWriter(framed).write(data)
+    return framed.getvalue()
