@@ -6,13 +6,7 @@ import time
 from pathlib import Path
 
 from headwater import PPOTrainer, __version__
-
-
-def load_settings(path: Path, env: str) -> dict:
-    """Reads a file of ``tuned/``: settings keyed by env id; an empty dict where no file is given."""
-    import yaml
-
-    return dict(yaml.safe_load(path.read_text())[env])
+from headwater.cli.run_request import read_request
 
 
 def main() -> None:
@@ -23,7 +17,7 @@ def main() -> None:
     parser.add_argument("--threshold", type=float, default=475.0)
     parser.add_argument("--max-steps", type=int, default=1_000_000)
     arguments = parser.parse_args()
-    config = load_settings(arguments.config, arguments.env) if arguments.config else {}
+    config = read_request(arguments.config, arguments.env, known=()).config if arguments.config else {}
     trainer = PPOTrainer(config=config | {"seed": arguments.seed}, env=arguments.env)
     started = time.perf_counter()
     best, solved, steps = float("-inf"), False, 0
