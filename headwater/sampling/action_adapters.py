@@ -136,11 +136,12 @@ class _Numbers(ActionAdapter):
         self._work = np.dtype(np.float32) if self._dtype in (np.float32, np.float16) else np.dtype(np.float64)
         low: NDArray[Any] = space.low.astype(self._work)
         high: NDArray[Any] = space.high.astype(self._work)
-        half = high / 2 - low / 2  # the whole width may overflow
         is_bounded = np.isfinite(low) & np.isfinite(high)
+        bottom, top = np.where(is_bounded, low, -1), np.where(is_bounded, high, 1)
         self._stretches = bool(normalize_actions and (is_bounded & ((low != -1) | (high != 1))).any())
-        self._half = np.where(is_bounded, half, 1).astype(self._work)
-        self._middle = np.where(is_bounded, low / 2 + high / 2, 0).astype(self._work)
+        # Halved first, as the whole width may overflow.
+        self._half = (top / 2 - bottom / 2).astype(self._work)
+        self._middle = (top / 2 + bottom / 2).astype(self._work)
         clipped = np.full(space.shape, clip_actions or self._is_integer) | (is_bounded & normalize_actions)
         self._low, self._high = np.where(clipped, low, -np.inf), np.where(clipped, high, np.inf)
         self._clips = bool((np.isfinite(self._low) | np.isfinite(self._high)).any())
