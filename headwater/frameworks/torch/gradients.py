@@ -1,0 +1,85 @@
+"""How a minibatch becomes a loss and a gradient: by hand for small dense networks on CPU, by autograd, or compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from headwater.frameworks.torch.flat_parameters import FlatParameters
+from headwater.frameworks.torch.mlp import DenseLayers
+from headwater.frameworks.torch.networks import ModuleNetwork, TorchNetwork
+
+Stats = Mapping[str, Tensor]
+
+
+class LossOfOutputs(Protocol):
+    """A policy's loss, given the network's outputs for a minibatch."""
+
+    def __call__(
+        self, dist_inputs: Tensor, values: Tensor, batch: Mapping[str, Tensor], coeffs: Mapping[str, Any]
+    ) -> tuple[Tensor, Stats]: ...
+
+
+Differentiate = Callable[[Mapping[str, Tensor], Mapping[str, float]], tuple[Tensor, Stats]]
+
+
+def by_hand(layers: DenseLayers, loss_of: LossOfOutputs) -> Differentiate:
+    """Autograd from the loss to the network's outputs, `DenseLayers.backward` from there."""
+
+    def differentiate(batch: Mapping[str, Tensor], coeffs: Mapping[str, float]) -> tuple[Tensor, Stats]:
+        dist_inputs, values = layers.forward(batch["obs"])
+        loss, stats = loss_of(dist_inputs, values, batch, coeffs)
+        layers.backward(*torch.autograd.grad(loss, (dist_inputs, values), allow_unused=True))
+        return loss, stats
+
+    return differentiate
+
+
+def by_autograd(
+    network: TorchNetwork | ModuleNetwork, parameters: FlatParameters, loss_of: LossOfOutputs
+) -> Differentiate:
+    """Autograd all the way to the leaves."""
+
+    def differentiate(batch: Mapping[str, Tensor], coeffs: Mapping[str, float]) -> tuple[Tensor, Stats]:
+        parameters.gradient.zero_()
+        loss, stats = loss_of(*network.forward(batch["obs"]), batch, coeffs)
+        loss.backward()
+        return loss, stats
+
+    return differentiate
+
+
+def compiled(
+    network: TorchNetwork | ModuleNetwork, parameters: FlatParameters, loss_of: LossOfOutputs
+) -> Differentiate:
+    """As `by_autograd`, with network and loss compiled by torch.compile at the first call.
+
+    The number of rows is symbolic and coefficients that are not 0 are tensors, so that neither a batch that is a row
+    shorter nor an adapted coefficient compiles again.
+    """
+
+    def loss_and_stats(columns: dict[str, Tensor], coeffs: dict[str, Any]) -> tuple[Tensor, Stats]:
+        return loss_of(*network.forward(columns["obs"]), columns, coeffs)
+
+    run = torch.compile(loss_and_stats)
+    read: set[str] = set()
+
+    def differentiate(batch: Mapping[str, Tensor], coeffs: Mapping[str, float]) -> tuple[Tensor, Stats]:
+        if not read:  # tracing wants a plain dict, of the columns that are read: one eager pass finds which
+            with torch.no_grad():
+                loss_of(*network.forward(batch["obs"]), batch, coeffs)
+            read.update(batch)
+        columns = {name: batch[name] for name in read}
+        for column in columns.values():
+            torch._dynamo.maybe_mark_dynamic(column, 0)
+        device = parameters.vector.device
+        tensors = {name: torch.tensor(value, device=device) if value else 0.0 for name, value in coeffs.items()}
+        parameters.gradient.zero_()
+        loss, stats = run(columns, tensors)
+        loss.backward()
+        return loss, stats
+
+    return differentiate

@@ -1,0 +1,157 @@
+"""TorchWeights: a policy's network in torch with its weights laid into one flat vector, from the catalog's choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from headwater.errors import ConfigError
+from headwater.frameworks.torch.flat_parameters import FlatParameters
+from headwater.frameworks.torch.networks import ModuleNetwork, TorchNetwork
+from headwater.policy.catalog import ModelCatalog
+from headwater.policy.network_description import NetworkDescription
+from headwater.policy.weights import fitting_weights
+
+# With "auto", networks without convolutions learn on a GPU only from so many weights on.
+_MIN_GPU_WEIGHTS = 1_000_000
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class TorchWeights:
+    """The network that a config asks for, on a device.
+
+    Args:
+        obs_space: Encoded observations.
+        action_space: The env's.
+        num_outputs: K.
+        config: The trainer's.
+        seed: Of the initial weights.
+
+    Attributes:
+        network: Maps observations to distribution inputs and values.
+        description: What it was built from; None for a model of the user's own.
+        module: That model; else None.
+        flat: The trained weights.
+        extras: Name -> what is part of the weights but not trained: a model's buffers and frozen parameters.
+        device: Where all of it lies.
+    """
+
+    def __init__(
+        self, obs_space: spaces.Box, action_space: spaces.Space, num_outputs: int, config: Mapping[str, Any], seed: int
+    ) -> None:
+        self.description: NetworkDescription | None = None
+        self.module: nn.Module | None = None
+        self.extras: dict[str, Tensor] = {}
+        self.network: TorchNetwork | ModuleNetwork
+        model_config = config["model"]
+        model_class = ModelCatalog.get_custom_model(model_config)
+        if model_class is None:
+            free = ModelCatalog.get_free_columns(action_space, model_config)
+            self.description = ModelCatalog.get_network(obs_space, num_outputs, model_config, free)
+            num_weights = sum(math.prod(shape) for shape in self.description.weight_shapes().values())
+            self.device = choose_device(config, num_weights, not self.description.is_mlp)
+            initial = self.description.initial_weights(np.random.default_rng(seed))
+            self.flat = FlatParameters(initial, self.device)
+            self.network = TorchNetwork(self.description, self.flat.leaves)
+        else:
+            self.module = _make_module(model_class, obs_space, action_space, num_outputs, model_config, seed)
+            has_convolutions = any(isinstance(part, _CONVOLUTIONS) for part in self.module.modules())
+            num_weights = sum(parameter.numel() for parameter in self.module.parameters())
+            self.device = choose_device(config, num_weights, has_convolutions)
+            self._flatten_module(self.module.to(self.device))
+            self.network = ModuleNetwork(self.module, num_outputs)
+            with torch.no_grad():
+                sample = torch.zeros((2, *obs_space.shape), dtype=_dtype(obs_space), device=self.device)
+                self.network.forward(sample)  # wrong shapes are reported here rather than in the first iteration
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of all weights."""
+        return {**self.flat.shapes, **{name: tuple(extra.shape) for name, extra in self.extras.items()}}
+
+    def get(self) -> dict[str, NDArray[Any]]:
+        """Copies of all weights by name."""
+        return {
+            **self.flat.copies(self.flat.vector),
+            **{name: extra.detach().cpu().numpy().copy() for name, extra in self.extras.items()},
+        }
+
+    def set(self, weights: Mapping[str, Any], strict: bool = True) -> list[str]:
+        """See `Policy.set_weights`."""
+        fitting, mismatches = fitting_weights(weights, self.shapes, strict)
+        self.flat.write(self.flat.vector, {name: fitting[name] for name in fitting if name in self.flat.shapes})
+        with torch.no_grad():
+            for name, extra in self.extras.items():
+                if name in fitting:
+                    extra.copy_(torch.from_numpy(np.array(fitting[name])))
+        return mismatches
+
+    def _flatten_module(self, module: nn.Module) -> None:
+        """Make the module's trained parameters views of the flat vector, under names like `model/encoder/0/weight`."""
+        trained, names = {}, {}
+        for name, parameter in module.named_parameters():
+            name = "model/" + name.replace(".", "/")
+            if parameter.requires_grad:
+                names[name] = parameter
+                trained[name] = parameter.detach().cpu().numpy()
+            else:
+                self.extras[name] = parameter.detach()
+        for name, buffer in module.named_buffers():
+            self.extras["model/" + name.replace(".", "/")] = buffer
+        if not trained:
+            raise ConfigError(f"custom_model {type(module).__name__} has no parameters that can be trained.")
+        self.flat = FlatParameters(trained, self.device)
+        for name, view in self.flat.split(self.flat.vector.detach()).items():
+            names[name].data = view
+            names[name].grad = self.flat.gradients[name]
+
+
+def choose_device(config: Mapping[str, Any], num_weights: int, has_convolutions: bool) -> torch.device:
+    """The device that the config names; "auto": a GPU where there is one and the network gains from it.
+
+    Raises:
+        ConfigError: the device is not there.
+    """
+    wanted = config["device"]
+    if wanted == "auto":
+        large = has_convolutions or num_weights >= _MIN_GPU_WEIGHTS
+        gpu = large and config["acting"] != "numpy" and torch.cuda.is_available()
+        return torch.device("cuda" if gpu else "cpu")
+    device = torch.device(wanted)
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= count:
+            raise ConfigError(f"device: {wanted!r} is not there; torch sees {count} GPUs. Use 'cpu' or 'auto'.")
+    return device
+
+
+def _make_module(
+    model_class: Any,
+    obs_space: spaces.Box,
+    action_space: spaces.Space,
+    num_outputs: int,
+    model_config: Mapping[str, Any],
+    seed: int,
+) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        kwargs = dict(model_config["custom_model_config"])
+        module = model_class(obs_space, action_space, num_outputs, model_config, "default_model", **kwargs)
+    if not isinstance(module, nn.Module):
+        raise ConfigError(
+            f"custom_model: {model_class!r} must make a torch.nn.Module, but made a {type(module).__name__}. "
+            "Derive it from torch.nn.Module or headwater.frameworks.torch.networks.TorchModel."
+        )
+    return module.float().eval()
+
+
+def _dtype(obs_space: spaces.Box) -> torch.dtype:
+    return torch.uint8 if obs_space.dtype == np.uint8 else torch.float32
