@@ -1,0 +1,1 @@
+"""The `headwater` command. Its modules import no framework until a command needs one."""

@@ -1,0 +1,79 @@
+"""Videos of a trained policy: one env, rendered off screen, one file an episode."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import EnvError, MissingExtraError, require
+
+
+def record_episodes(
+    path: Path, directory: Path, episodes: int, explore: bool, seed: int | None, trust: bool
+) -> dict[str, Any]:
+    """Run `episodes` with the policy of the checkpoint at `path`, each recorded to `directory`; the summary of them.
+
+    Raises:
+        MissingExtraError: what writes or renders videos is not installed.
+        EnvError: the env cannot be rendered to pixels.
+    """
+    from headwater.cli.evaluate import summarize
+    from headwater.cli.run_files import open_for_evaluation
+
+    require("moviepy", "video")
+    trainer = open_for_evaluation(path, {}, trust)
+    try:
+        env = _make_recorded_env(trainer, directory, f"iteration-{trainer.iteration}")
+        try:
+            returns, lengths = _run(trainer, env, episodes, explore, seed)
+        finally:
+            env.close()
+        return summarize(path, trainer, returns, lengths, explore) | {"videos": str(directory)}
+    finally:
+        trainer.stop()
+
+
+def _make_recorded_env(trainer: Any, directory: Path, prefix: str) -> Any:
+    import gymnasium
+
+    from headwater.envs.env_context import EnvContext
+    from headwater.registry import env_creator_for
+
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame opens no window
+    os.environ.setdefault("MUJOCO_GL", "egl")
+    env_id, creator = env_creator_for(trainer.config["env"])
+    context = EnvContext({**trainer.config["env_config"], "render_mode": "rgb_array"})
+    try:
+        env = creator(context)
+        if getattr(env, "render_mode", None) != "rgb_array":
+            raise EnvError(
+                f"{env_id} cannot be recorded: it does not render to pixels (render_mode='rgb_array' in its "
+                f"env_config gave {getattr(env, 'render_mode', None)!r})."
+            )
+        env.reset()
+        env.render()  # a missing renderer shows here, before any episode runs
+        return gymnasium.wrappers.RecordVideo(
+            env, str(directory), episode_trigger=lambda episode: True, name_prefix=prefix, disable_logger=True
+        )
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise MissingExtraError(f"{env_id} cannot be rendered: {error}") from error
+    except TypeError as error:
+        raise EnvError(f"{env_id} cannot be recorded: its creator does not take render_mode ({error}).") from error
+
+
+def _run(trainer: Any, env: Any, episodes: int, explore: bool, seed: int | None) -> tuple[list[float], list[int]]:
+    returns: list[float] = []
+    lengths: list[int] = []
+    for episode in range(episodes):
+        observation, _ = env.reset(seed=None if seed is None else seed + episode)
+        total, length, over = 0.0, 0, False
+        horizon = trainer.config["horizon"]
+        while not over:
+            action = trainer.compute_action(observation, explore=explore)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            total, length = total + float(reward), length + 1
+            over = bool(terminated or truncated) or (horizon is not None and length >= horizon)
+        returns.append(total)
+        lengths.append(length)
+    return returns, lengths
