@@ -37,6 +37,11 @@ def takes_reset_mask(env: gymnasium.vector.VectorEnv, mode: AutoresetMode) -> bo
     return known or mode is AutoresetMode.DISABLED
 
 
+def masked_reset_gives_rows(env: gymnasium.vector.VectorEnv) -> bool:
+    """Whether a masked reset returns the rows of the mask alone, as EnvPool's does, rather than all N."""
+    return _is_envpool(env.unwrapped)
+
+
 def seed_argument(env: gymnasium.vector.VectorEnv, seeds: Sequence[int] | None) -> Any:
     """Return what `reset` takes as its seed: one for each sub-env where it can, else the first for the whole."""
     base = env.unwrapped

@@ -23,7 +23,13 @@ from headwater.envs.async_envs import close_async_vector_env, ended_processes
 from headwater.envs.classic_control import can_reset_in_next_step, reset_in_next_step
 from headwater.envs.env_faults import BadValuesError, EnvFaults, make_error, raised
 from headwater.envs.env_state import check_kind_of_state, get_env_state, has_env_state, set_env_state
-from headwater.envs.gymnasium_modes import autoreset_mode, seed_argument, takes_reset_mask, with_final_obs
+from headwater.envs.gymnasium_modes import (
+    autoreset_mode,
+    masked_reset_gives_rows,
+    seed_argument,
+    takes_reset_mask,
+    with_final_obs,
+)
 from headwater.envs.hang_watchdog import HangWatchdog
 from headwater.envs.nested import as_row, make_gather, replace_rows, take_rows, tree_map
 from headwater.envs.space_check import Mismatch
@@ -243,6 +249,8 @@ class GymnasiumVectorEnv(VectorEnv):
         self._watchdog.ticks += 1
         try:
             obs, _ = self._env.reset(options={"reset_mask": mask.copy()})
+            if masked_reset_gives_rows(self._env):
+                obs = replace_rows(self._obs, mask, obs)
             obs = self._conformed(obs, check_all=True)
         except Exception as error:
             self._lost = self._restart(self._error_of("reset", error), error) & ~mask

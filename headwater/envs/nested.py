@@ -45,7 +45,7 @@ def tree_leaves(tree: Any) -> Iterator[Any]:
 
 
 def replace_rows(batch: Any, indices: Any, rows: Any) -> Any:
-    """Return a copy of `batch` `[N, ...]` in which the rows at `indices` are those of `rows` `[len(indices), ...]`."""
+    """Return a copy of `batch` `[N, ...]` in which the rows at `indices` (or of a mask) are `rows`, as many."""
 
     def leaf(old: np.ndarray, new: np.ndarray) -> np.ndarray:
         copy = old.copy()

@@ -2,8 +2,9 @@
 
 `get_encoder` is a function over spaces by singledispatch: a new kind of space registers itself.
 
-    Box uint8, rank 2 or 3   an image, kept as it is: the network scales it
-    Box, rank 3              float32 of the same shape
+    Box uint8, rank 2 or 3   an image, which stays uint8: the network scales it
+    Box, rank 3              float32; where the first side is the shortest, as with stacked frames [4, 84, 84], it is
+                             taken for the channels and moved to the end: networks see [height, width, channels]
     Box, other ranks         flattened, float32; uint8 of the full range 0..255 is scaled to [0, 1]
     Discrete, MultiDiscrete  one-hot, less `start`; MultiDiscrete of any rank, in C order
     MultiBinary              float32
@@ -108,9 +109,26 @@ class _Numbers(Encoder):
 @get_encoder.register(spaces.Box)
 def _box_encoder(space: spaces.Box, path: str = "obs") -> Encoder:
     rank, is_bytes = len(space.shape), space.dtype == np.uint8
+    if rank == 3 and space.shape[0] < min(space.shape[1:]):
+        return _ChannelsFirst(space)
     if (is_bytes and rank in (2, 3)) or (space.dtype == np.float32 and rank in (1, 3)):
         return _Identity(space, space)
     return _numbers(space, space.shape if rank == 3 else (math.prod(space.shape),))
+
+
+class _ChannelsFirst(Encoder):
+    """Images `[channels, height, width]`, as `[height, width, channels]`: a view, unless the dtype has to change."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        dtype: Any = np.uint8 if space.dtype == np.uint8 else np.float32
+        low, high = (np.moveaxis(bound, 0, -1).astype(dtype) for bound in (space.low, space.high))
+        super().__init__(space, spaces.Box(low, high, dtype=dtype))
+
+    def encode(self, obs: Any) -> np.ndarray:
+        return np.moveaxis(obs, 1, -1).astype(self.space.dtype, copy=False)
+
+    def decode(self, row: np.ndarray) -> Any:
+        return np.moveaxis(row, -1, 0).astype(self.original_space.dtype)
 
 
 def _numbers(space: spaces.Box, shape: tuple[int, ...]) -> Encoder:

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import spaces
 from hypothesis import strategies as st
 
-SHAPES = st.sampled_from([(), (0,), (1,), (3,), (2, 2), (2, 3, 1), (1, 2, 2, 2)])
+SHAPES = st.sampled_from([(), (0,), (1,), (3,), (2, 2), (2, 3, 1), (2, 3, 4), (1, 2, 2, 2)])
 
 
 @st.composite

@@ -235,3 +235,40 @@ def test_bad_values_of_native_envs_name_the_sub_env(what: str, value: Any, says:
     setattr(native, what, value)
     with pytest.raises(EnvError, match=says):
         env.step(np.zeros(2, int))
+
+
+def test_a_masked_reset_may_give_the_rows_of_the_mask_alone() -> None:
+    class Pool(OneSeedEnv):
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            self.seed = seed
+            return np.full((1 if options else 2, 1), 0.5, np.float32), {}
+
+    Pool.__module__ = "envpool.toy"
+    pool = Pool()
+    env = GymnasiumVectorEnv(pool, "pool", make_config())
+    env.reset([1, 2])
+    assert pool.seed is None and env.can_reset_rows  # it takes its seed when it is made
+    env.step(np.zeros(2, int))
+    assert env.reset_done(np.array([False, True])).ravel().tolist() == [0, 0.5]
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_ale_s_own_vector_env(mode: AutoresetMode) -> None:
+    ale_py = pytest.importorskip("ale_py")
+    gym.register_envs(ale_py)
+    native = gym.make_vec("ALE/Breakout-v5", 2, max_num_frames_per_episode=40, autoreset_mode=mode)
+    env = GymnasiumVectorEnv(native, "ALE/Breakout-v5", make_config())
+    assert env.reset([1, 2]).shape == (2, 4, 84, 84)
+    lengths, running = [], np.zeros(2, int)
+    for _ in range(40):
+        result = env.step(np.array([1, 2]))
+        running += 1 if result.valid is None else result.valid
+        done = result.terminateds | result.truncateds
+        if done.any():
+            env.reset_done(done)
+            lengths += running[done].tolist()
+            running[done] = 0
+    assert set(lengths) == {10}  # 40 frames, four to a step, no reset among them
+    cut = env.reset_done(np.array([True, False]))
+    assert cut.shape == (2, 4, 84, 84)
+    env.close()

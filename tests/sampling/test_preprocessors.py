@@ -62,6 +62,18 @@ def test_images_stay_bytes(shape: tuple[int, ...]) -> None:
     assert encoder.space.shape == shape and encoder.space.dtype == np.uint8
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_channels_come_last(dtype: Any) -> None:
+    encoder = get_encoder(spaces.Box(0, 255, (4, 10, 12), dtype))
+    batch = np.arange(2 * 4 * 10 * 12).reshape(2, 4, 10, 12).astype(dtype)
+    code = encoder.encode(batch)
+    assert encoder.space.shape == (10, 12, 4) and code.shape == (2, 10, 12, 4)
+    assert encoder.space.dtype == code.dtype == (np.uint8 if dtype == np.uint8 else np.float32)
+    assert code[1, 3, 7, 2] == batch[1, 2, 3, 7]
+    assert np.array_equal(encoder.decode(code[1]), batch[1])
+    assert dtype == np.float64 or np.shares_memory(code, batch)
+
+
 @pytest.mark.parametrize(
     ("space", "encoded_shape", "is_identity"),
     [
