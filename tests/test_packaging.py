@@ -128,3 +128,8 @@ def test_commands_named_in_the_readme_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for group in re.findall(r"headwater\[([\w,-]+)\]", text):
         assert set(group.split(",")) <= set(extras)
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target

@@ -78,16 +78,13 @@ class StopSignals:
             self._handle_in_forked_child(number)
         elif self.received is None:
             self.received = number
-            _write_stderr(
-                f"\nheadwater: {signal.Signals(number).name}: stopping after this iteration, then saving. "
-                "Ctrl-C again stops at once.\n"
-            )
+            _tell(f"headwater: {self.name}: stopping after this iteration, then saving. Ctrl-C again stops at once.")
             if self._iterating:
                 self._set_alarm(PATIENCE_S)
         elif number == signal.SIGINT:
             if sys.stdout.isatty():
                 _write(1, "\x1b[?25h")  # a live display hides the cursor
-            _write_stderr("\nheadwater: stopped at once; what was saved before is intact.\n")
+            _write(2, "\nheadwater: stopped at once; what was saved before is intact.\n")
             os._exit(128 + signal.SIGINT)
 
     def _set_alarm(self, seconds: float) -> None:
@@ -107,11 +104,13 @@ class StopSignals:
             os.kill(os.getpid(), number)
 
 
-def _write_stderr(text: str) -> None:
-    _write(2, text)
+def _tell(line: str) -> None:
+    try:
+        print(line, file=sys.stderr, flush=True)  # which a live display redirects to above itself
+    except (RuntimeError, OSError, ValueError):  # the signal came within a write to the same buffered stream
+        _write(2, f"\n{line}\n")
 
 
 def _write(descriptor: int, text: str) -> None:
-    # Unbuffered: the handler may have interrupted a write to the buffered stream.
     with contextlib.suppress(OSError):
         os.write(descriptor, text.encode())

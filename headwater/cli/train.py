@@ -48,7 +48,7 @@ def train(
     Example:
       headwater train PPO --env CartPole-v1 --stop-reward 475
       headwater train PPO --env CartPole-v1 --set lr=3e-4 --seed 1 --stop-timesteps 1e6
-      headwater train --config tuned/ppo.yaml --env Pendulum-v1
+      headwater train --config tuned/pendulum.yaml
       headwater train --resume runs/PPO/CartPole-v1/RUN --stop-timesteps 2e6
     """
     from headwater.cli import stopping

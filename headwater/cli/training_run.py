@@ -141,7 +141,7 @@ def _introduction(trainer: Any, criteria: StopCriteria) -> str:
     going_on = f", from iteration {trainer.iteration}" if trainer.iteration else ""
     return (
         f"{trainer._name} on {trainer.env_id}, seed {trainer.seed}{going_on}; files in {trainer.logdir}\n"
-        f"{trainer.config.batch_plan().text}; until {criteria}"
+        f"{trainer.config.batch_plan().text}\nuntil {criteria}"
     )
 
 

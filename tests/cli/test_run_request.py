@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.run_request import merge_nested, parse_assignments, parse_yaml, read_request
+from headwater.cli.stopping import StopCriteria
+from headwater.config import merge_config
 from headwater.errors import ConfigError
+from headwater.registry import get_config_class
 
+TUNED = Path(__file__).parents[2] / "tuned"
 KNOWN = {"lr", "gamma", "model", "env_config", "num_envs_per_worker"}
 
 
@@ -135,3 +139,12 @@ def test_unreadable_files() -> None:
     with pytest.raises(ConfigError, match="not a text file"):
         read_request(Path("latin.yaml"), None, KNOWN)
     assert read_request(write(""), "A-v0", KNOWN).config == {}
+
+
+@pytest.mark.parametrize("path", sorted(TUNED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_tuned_files_are_complete_and_their_settings_work(path: Path) -> None:
+    request = read_request(path, None, KNOWN)
+    assert request.algorithm and request.env and request.stop
+    StopCriteria(request.stop)
+    config_class = get_config_class(request.algorithm)
+    assert merge_config(config_class(), request.config).batch_plan().rounds >= 1

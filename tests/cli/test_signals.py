@@ -48,7 +48,7 @@ def test_a_second_ctrl_c_stops_at_once() -> None:
     child = start(stubborn=True)
     child.send_signal(signal.SIGTERM)
     assert child.stderr is not None
-    assert child.stderr.readline() == "\n" and "SIGTERM" in child.stderr.readline()
+    assert "SIGTERM" in child.stderr.readline()
     child.send_signal(signal.SIGTERM)  # only an impatient Ctrl-C ends it
     time.sleep(0.1)
     assert child.poll() is None
