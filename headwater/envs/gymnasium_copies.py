@@ -154,7 +154,7 @@ class CopiesVectorEnv(VectorEnv):
         return self._result(obs, reward_array, ended, infos, dropped, active)
 
     def reset_done(self, mask: np.ndarray) -> Any:
-        indices = np.flatnonzero(mask).tolist()
+        indices = np.asarray(mask).nonzero()[0].tolist()
         if not indices:
             return self._obs
         self._watchdog.ticks += 1
