@@ -90,9 +90,20 @@ def main() -> int:
                 f"{solved[0]:,} to {solved[-1]:,}" if solved else "-",
                 f"{statistics.median(seconds):.1f}",
                 f"{min(seconds):.1f} to {max(seconds):.1f}",
+                f"{statistics.median(run['process_cpu_s'] for run in runs):.1f}",
             )
         )
-    header = ("env", "settings", "threshold", "solved", "env steps (median)", "range", "process s (median)", "range")
+    header = (
+        "env",
+        "settings",
+        "threshold",
+        "solved",
+        "env steps (median)",
+        "range",
+        "process s (median)",
+        "range",
+        "CPU s",
+    )
     text = table(header, rows)
     print(text)
     if arguments.record:

@@ -24,9 +24,9 @@ class ScriptError(RuntimeError):
 def run_script(python: Path | str, script: Path, arguments: Sequence[str] = (), timeout_s: float = 3600.0) -> dict:
     """Runs `script` in a process of its own and returns its last JSON line, with ``seconds_from_start`` added.
 
-    The process gets one thread for its linear algebra, a home directory and a working directory that are thrown away
-    (ray writes results and a token to its home). ``seconds_from_start`` is the time
-    from the start of the process to the arrival of the line.
+    The process gets a home directory and a working directory that are thrown away (ray writes results and a token to
+    its home). No thread counts are set: a library has to look after its threads as it does for its users.
+    ``seconds_from_start`` is the time from the start of the process to the arrival of the line.
 
     Raises:
         ScriptError: it failed, or printed no JSON line; the message ends with what it wrote.
@@ -34,9 +34,6 @@ def run_script(python: Path | str, script: Path, arguments: Sequence[str] = (), 
     with tempfile.TemporaryDirectory(prefix="bench-") as home, tempfile.TemporaryFile("w+") as errors:
         environment = os.environ | {
             "HOME": home,
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
         }
         if str(python) == sys.executable:  # the library of this checkout; a peer must not see it

@@ -69,10 +69,13 @@ def main() -> int:
                 f"{solved} of {len(runs)}",
                 f"{statistics.median(seconds):.1f}",
                 f"{seconds[0]:.1f} to {seconds[-1]:.1f}",
+                f"{statistics.median(run['process_cpu_s'] for run in runs):.1f}",
                 f"{steps:,.0f}",
             )
         )
-    text = table(("process start to 475 on CartPole-v1", "solved", "s (median)", "range", "env steps (median)"), rows)
+    text = table(
+        ("process start to 475 on CartPole-v1", "solved", "s (median)", "range", "CPU s", "env steps (median)"), rows
+    )
     times = {name: command_seconds(command) for name, command in COMMANDS.items() if Path(command[0]).exists()}
     rows = [(name, f"{statistics.median(s):.2f}", f"{s[0]:.2f} to {s[-1]:.2f}") for name, s in times.items()]
     text += "\n\n" + table(("command", "s (median)", "range"), rows)

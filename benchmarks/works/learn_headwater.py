@@ -33,6 +33,7 @@ def main() -> None:
         "solved": solved,
         "env_steps": steps,
         "train_s": round(time.perf_counter() - started, 2),
+        "process_cpu_s": round(time.process_time(), 2),
         "best_mean": round(float(best), 2),
     }
     print(json.dumps(line), flush=True)

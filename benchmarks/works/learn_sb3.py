@@ -6,6 +6,7 @@ The settings are those of rl-baselines3-zoo's ``hyperparams/ppo.yml`` for CartPo
 
 import argparse
 import json
+import time
 
 import torch
 from stable_baselines3 import PPO
@@ -56,12 +57,14 @@ def main() -> None:
     )
     stop = StopAt(arguments.threshold)
     model.learn(100_000, callback=stop)
-    solved = stop.mean >= arguments.threshold
-    print(
-        json.dumps(
-            {"library": "stable-baselines3", "solved": solved, "env_steps": model.num_timesteps, "mean": stop.mean}
-        )
-    )
+    line = {
+        "library": "stable-baselines3",
+        "solved": bool(stop.mean >= arguments.threshold),
+        "env_steps": model.num_timesteps,
+        "process_cpu_s": round(time.process_time(), 2),
+        "best_mean": round(stop.mean, 2),
+    }
+    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":
