@@ -74,8 +74,8 @@ class Trainer:
 
     _name: ClassVar[str] = "Trainer"
     _default_config: ClassVar[TrainerConfig] = TrainerConfig()
-    _validate_env: ClassVar[Callable[[Any, Any], None] | None] = None
-    _before_evaluate_fn: ClassVar[Callable[[Trainer], None] | None] = None
+    _validate_env: ClassVar[Any] = None  # (env, env_context)
+    _before_evaluate_fn: ClassVar[Any] = None  # (trainer)
     _policy_class: type[Policy]
     workers: WorkerSet
     train_exec_impl: LocalIterator
@@ -431,7 +431,7 @@ class Trainer:
             ConfigError: a callable of the config could not be stored and is not given here.
         """
         state, meta = load_checkpoint(Path(checkpoint_path), None if cls is Trainer else cls._name)
-        algorithm = get_algorithm(meta["algorithm"]) if cls is Trainer else cls
+        algorithm: type[Trainer] = get_algorithm(meta["algorithm"]) if cls is Trainer else cls
         overrides = dict(config or {}) | ({} if env is None else {"env": env})
         merged = algorithm._default_config.from_dict(meta["config"], overrides)
         resolve_saved_references(merged, set(overrides), trust, Path(checkpoint_path))

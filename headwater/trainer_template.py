@@ -66,13 +66,13 @@ def build_trainer(
         'Patient'
     """
     parts: dict[str, Any] = {key: value for key, value in locals().items() if key != "parts"}
-    if isinstance(default_config, type):
-        default_config = default_config()
-    default_config = TrainerConfig() if default_config is None else default_config
+    if default_config is None or isinstance(default_config, type):
+        default_config = (default_config or TrainerConfig)()
+    defaults = default_config
 
     class trainer_cls(*(mixins or ()), Trainer):  # type: ignore[misc]  # noqa: N801
         _name = name
-        _default_config = default_config
+        _default_config = defaults
         _validate_env = staticmethod(validate_env) if validate_env else None
         _before_evaluate_fn = staticmethod(before_evaluate_fn) if before_evaluate_fn else None
 

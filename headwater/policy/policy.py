@@ -42,7 +42,7 @@ class Policy(ABC):
     framework: ClassVar[str]
     coefficient_names: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, observation_space: spaces.Box, action_space: spaces.Space, config: Mapping[str, Any]) -> None:
+    def __init__(self, observation_space: spaces.Box, action_space: spaces.Space, config: Any) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
         self.config = config

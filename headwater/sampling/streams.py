@@ -84,9 +84,10 @@ class _Blocks:
             if shape[0] != len(row):
                 raise ValueError(f"these streams belong to {len(row)} envs; numbers for {shape[0]} rows were asked for")
             return row
-        width = int(np.prod(shape[1:], dtype=int))
-        rows = np.stack([self.take(shape[:1]) for _ in range(width)], axis=1) if width else np.empty((shape[0], 0))
-        return rows.reshape(shape)
+        numbers = np.empty((shape[0], int(np.prod(shape[1:], dtype=int))), np.float32)
+        for column in range(numbers.shape[1]):
+            numbers[:, column] = self.take(shape[:1])
+        return numbers.reshape(shape)
 
     def _next(self) -> None:
         self._fill(self._block + 1)

@@ -57,7 +57,7 @@ class Trajectory:
     @property
     def shape(self) -> tuple[int, int]:
         """(T, N)."""
-        return self.columns[SampleBatch.REWARDS].shape  # type: ignore[return-value]
+        return self.columns[SampleBatch.REWARDS].shape
 
     @property
     def count(self) -> int:

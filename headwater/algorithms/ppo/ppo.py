@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
+
 from headwater.algorithms.ppo.config import DEFAULT_CONFIG, PPOConfig, validate_config
 from headwater.algorithms.ppo.loss import ppo_loss
 from headwater.data.advantages import gae, returns
@@ -49,7 +51,7 @@ def postprocess_ppo(policy: Policy, trajectory: Trajectory) -> None:
             advantages = targets - values
     else:
         # Without a critic the episodes are whole, so that there is nothing to bootstrap but what a time limit cut off.
-        values = next_values = targets = rewards * 0.0
+        values = next_values = targets = np.zeros_like(rewards)
         advantages = returns(rewards, next_values, cuts, config.gamma)
     trajectory.add(SampleBatch.VF_PREDS, values)
     trajectory.add(SampleBatch.ADVANTAGES, advantages)
