@@ -94,7 +94,7 @@ class TrainerConfig(Settings):
     max_env_errors_in_a_row: Int = Field(
         default=10,
         ge=1,
-        description="With on_env_error or on_bad_values 'reset': errors of one sub-env without a good step between "
+        description="With on_env_error or on_bad_values 'reset': faults of one sub-env without a whole episode between "
         "that stop the run.",
     )
     on_bad_values: Literal["raise", "reset"] = Field(

@@ -429,7 +429,7 @@ def test_fifty_trainers_leave_nothing_behind() -> None:
     for _ in range(50):
         build()
     after = (process.num_threads(), process.num_fds(), len(process.children(recursive=True)))
-    assert after == before
+    assert all(now <= then for now, then in zip(after, before, strict=True)), (before, after)
 
 
 def test_it_learns_cartpole() -> None:
