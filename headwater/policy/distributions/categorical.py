@@ -1,0 +1,111 @@
+"""Categorical: one of K choices, by logits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from headwater.frameworks.ops import Array, DistributionError, RandomSource, Shape
+from headwater.policy.distributions.distribution import ActionDistribution
+
+# What stands for log(0): its exponential is exactly 0 and its products with 0 are 0, where those of -inf are NaN.
+LOG_ZERO = -1e30
+
+# 1 - 2**-23, the largest factor which keeps u * total below total in float32 even where u was rounded up to 1.
+_BELOW_ONE = 1.0 - 2.0**-23
+
+
+class Categorical(ActionDistribution):
+    """Choices 0 to K-1 with probabilities softmax(inputs / temperature).
+
+    With p = softmax(logits): logp(a) = log p_a, entropy = -sum_i p_i log p_i, KL(p||q) = sum_i p_i (log p_i - log q_i).
+    Vanishing probabilities give finite values and gradients. A logit of -inf or -1e38 (a masked choice) has
+    probability exactly 0, is never sampled, and adds nothing to entropy and KL.
+
+    Args:
+        inputs: [B, K] logits, in any scale.
+        model: see ActionDistribution.
+        temperature: above 0; larger flattens the distribution. The caller's inputs stay as they are.
+
+    Raises:
+        DistributionError: the temperature is not above 0; from `sample`, logits are NaN or leave no choice possible.
+
+    Example:
+        >>> import numpy as np
+        >>> from headwater.frameworks.numpy import NumpyCategorical
+        >>> dist = NumpyCategorical(np.log(np.array([[0.2, 0.8], [0.5, 0.5]])))
+        >>> dist.logp(np.array([1, 0])).round(4).tolist()
+        [-0.2231, -0.6931]
+        >>> dist.deterministic_sample().tolist()
+        [1, 0]
+    """
+
+    def __init__(self, inputs: Array, model: Any = None, temperature: float = 1.0) -> None:
+        if not temperature > 0 or math.isinf(temperature):
+            raise DistributionError(f"{type(self).__name__}: temperature must be a number above 0, not {temperature!r}")
+        self.temperature = temperature
+        super().__init__(inputs, model)
+
+    def _bind(self, inputs: Array) -> None:
+        self.inputs = inputs
+        self.logits = inputs if self.temperature == 1.0 else inputs / self.temperature
+        self._log_probs: Array = None
+        self._probs: Array = None
+
+    @property
+    def log_probs(self) -> Array:
+        """[B, K]: log-probabilities, not below LOG_ZERO."""
+        if self._log_probs is None:
+            self._log_probs = self.ops.clip(self.ops.log_softmax(self.logits), LOG_ZERO)
+        return self._log_probs
+
+    @property
+    def probs(self) -> Array:
+        """[B, K]: probabilities."""
+        if self._probs is None:
+            self._probs = self.ops.exp(self.log_probs)
+        return self._probs
+
+    @property
+    def action_shape(self) -> Shape:
+        return ()
+
+    def _sample(self, rng: RandomSource | None) -> Array:
+        return self.sample_from(self.ops.uniform(rng, self._batch_shape(), self.inputs))
+
+    def sample_from(self, uniform: Array) -> Array:
+        """int64 [B]: where uniform numbers [B] in [0, 1] fall on the running sums of the probabilities."""
+        ops, logits = self.ops, self.logits
+        weights = ops.exp(logits - ops.max(logits, -1, keepdims=True))
+        sums = ops.cumsum(weights)
+        total = sums[..., -1]
+        ops.check(ops.isfinite(total), self._bad_logits)
+        return ops.searchsorted(sums, uniform * (total * _BELOW_ONE))
+
+    def _deterministic_sample(self) -> Array:
+        return self.ops.argmax(self.logits)
+
+    def logp(self, actions: Array) -> Array:
+        """[B]: log-probability of integer actions [B]; floats that are whole numbers serve too."""
+        actions = self.ops.to_index(self._as_actions(actions), "action")
+        return self.ops.pick(self.log_probs, actions, "action")
+
+    def entropy(self) -> Array:
+        return -self.ops.sum(self.probs * self.log_probs, -1)
+
+    def kl(self, other: Self) -> Array:
+        # Rounding can leave a divergence of equals a hair below zero.
+        return self.ops.clip(self.ops.sum(self.probs * (self.log_probs - other.log_probs), -1), 0.0)
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        return int(action_space.n)
+
+    def _bad_logits(self) -> str:
+        logits = self.ops.to_numpy(self.logits).reshape(-1, self.ops.shape(self.logits)[-1])
+        row = int((logits.max(-1) - logits.max(-1) != 0).argmax())
+        return (
+            f"{type(self).__name__}: row {row} has the logits {logits[row].tolist()}, from which nothing can be "
+            "sampled. NaN comes from a diverged network (lower lr, or set grad_clip), -inf throughout from a mask "
+            "that allows no action"
+        )

@@ -1,0 +1,311 @@
+"""Every operation of the contract: equal values in all frameworks, and the edges that its docstring promises."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+
+import numpy as np
+import pytest
+import scipy.special
+import torch
+
+from headwater.frameworks.numpy import NUMPY_OPS, NumpyGenerator
+from headwater.frameworks.ops import DistributionError, Ops
+from headwater.frameworks.torch import TORCH_OPS, TorchGenerator
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(5, 3)).astype(np.float32)
+Y = RNG.normal(size=(5, 3)).astype(np.float32)
+MANY = RNG.normal(size=(400, 7)).astype(np.float32) * 3
+CUBE = RNG.normal(size=(30, 4, 5)).astype(np.float32)
+POSITIVE = np.array([1e-6, 0.1, 0.5, 1.0, 1.5, 2.0, 7.3, 100.0, 1e5], np.float32)
+EXTREME = np.array([-1e4, -100.0, -20.0, -1e-4, 0.0, 1e-4, 20.0, 100.0, 1e4], np.float32)
+MASKED = np.array([[0.0, -np.inf, 1.0], [-1e38, 5.0, -1e4]], np.float32)
+INDEX = np.array([2, 0, 1, 1, 0])
+BOOL = X > 0
+SUMS = np.cumsum(np.abs(X), -1)
+
+
+def elementwise(name, *arrays):
+    return [lambda ops, a=a: getattr(ops, name)(ops.asarray(a)) for a in arrays]
+
+
+# For each operation calls that must give the same in all frameworks.
+CASES = {
+    "asarray": [
+        lambda ops: ops.asarray(X),
+        lambda ops: ops.asarray([1.5, 2.5]),
+        lambda ops: ops.asarray([1, 2]),
+        lambda ops: ops.asarray(0.25),
+        lambda ops: ops.asarray(X.astype(np.float64)),
+        lambda ops: ops.asarray(np.float64(0.5)),
+        lambda ops: ops.asarray([1.0, ops.asarray(2.0)], like=ops.asarray(X)),
+        lambda ops: ops.asarray(ops.asarray(X), like=ops.asarray(Y)),
+    ],
+    "to_numpy": [lambda ops: ops.to_numpy(ops.asarray(X))],
+    "to_float": [
+        lambda ops: ops.to_float(ops.asarray(BOOL)),
+        lambda ops: ops.to_float(ops.asarray(INDEX)),
+        lambda ops: ops.to_float(ops.asarray(INDEX), like=ops.asarray(X.astype(np.float64))),
+    ],
+    "to_index": [
+        lambda ops: ops.to_index(ops.asarray(INDEX.astype(np.float32))),
+        lambda ops: ops.to_index(ops.asarray(INDEX.astype(np.int32))),
+        lambda ops: ops.to_index(ops.asarray(INDEX.astype(np.uint8))),
+    ],
+    "stop_gradient": elementwise("stop_gradient", X),
+    "shape": [lambda ops: np.array(ops.shape(ops.asarray(CUBE)))],
+    "zeros": [
+        lambda ops: ops.zeros((2, 3), ops.asarray(X)),
+        lambda ops: ops.zeros((), ops.asarray(X.astype(np.float64))),
+    ],
+    "check": [lambda ops: np.array(ops.check(ops.asarray(np.array([True, True])), lambda: "") is None)],
+    "exp": elementwise("exp", X, EXTREME[:7]),
+    "log": elementwise("log", POSITIVE),
+    "tanh": elementwise("tanh", X, EXTREME),
+    "atanh": elementwise("atanh", np.tanh(X), np.array([1 - 1e-6, -1 + 1e-6], np.float32)),
+    "sigmoid": elementwise("sigmoid", X, EXTREME),
+    "softplus": elementwise("softplus", X, EXTREME),
+    "square": elementwise("square", X),
+    "sqrt": elementwise("sqrt", POSITIVE),
+    "abs": elementwise("abs", X),
+    "lgamma": elementwise("lgamma", POSITIVE),
+    "digamma": elementwise("digamma", POSITIVE, np.abs(X) + 0.01),
+    "isfinite": elementwise("isfinite", np.array([0.0, np.nan, np.inf, -np.inf], np.float32)),
+    "minimum": [
+        lambda ops: ops.minimum(ops.asarray(X), ops.asarray(Y)),
+        lambda ops: ops.minimum(ops.asarray(X), 0.1),
+        lambda ops: ops.minimum(ops.asarray(np.float32([np.nan, 1.0])), 0.5),
+    ],
+    "maximum": [
+        lambda ops: ops.maximum(ops.asarray(X), ops.asarray(Y)),
+        lambda ops: ops.maximum(ops.asarray(X), 0.1),
+        lambda ops: ops.maximum(ops.asarray(np.float32([np.nan, 1.0])), 0.5),
+    ],
+    "clip": [
+        lambda ops: ops.clip(ops.asarray(X), -0.5, 0.5),
+        lambda ops: ops.clip(ops.asarray(X), low=0.0),
+        lambda ops: ops.clip(ops.asarray(X), high=0.0),
+        lambda ops: ops.clip(ops.asarray(X), -9.0, 9.0),
+        lambda ops: ops.clip(ops.asarray(X), ops.asarray(Y - 0.1), ops.asarray(Y + 0.1)),
+        lambda ops: ops.clip(ops.asarray(np.float32([np.nan, 3.0])), -1.0, 1.0),
+    ],
+    "where": [
+        lambda ops: ops.where(ops.asarray(BOOL), ops.asarray(X), ops.asarray(Y)),
+        lambda ops: ops.where(ops.asarray(BOOL), ops.asarray(X), 0.0),
+        lambda ops: ops.where(ops.asarray(INDEX > 0), ops.asarray(INDEX), 0),
+    ],
+    "sum": [
+        lambda ops: ops.sum(ops.asarray(X)),
+        lambda ops: ops.sum(ops.asarray(X), -1),
+        lambda ops: ops.sum(ops.asarray(X), 0, keepdims=True),
+        lambda ops: ops.sum(ops.asarray(MANY), -1),
+        lambda ops: ops.sum(ops.asarray(CUBE), -1, keepdims=True),
+        lambda ops: ops.sum(ops.asarray(BOOL)),
+        lambda ops: ops.sum(ops.asarray(BOOL), -1),
+    ],
+    "mean": [
+        lambda ops: ops.mean(ops.asarray(X)),
+        lambda ops: ops.mean(ops.asarray(X), -1),
+        lambda ops: ops.mean(ops.asarray(X), 0),
+    ],
+    "var": [
+        lambda ops: ops.var(ops.asarray(MANY)),
+        lambda ops: ops.var(ops.asarray(X + 1000)),
+        lambda ops: ops.var(ops.asarray(X[0])),
+    ],
+    "max": [
+        lambda ops: ops.max(ops.asarray(X), -1),
+        lambda ops: ops.max(ops.asarray(X), 0, keepdims=True),
+        lambda ops: ops.max(ops.asarray(MANY), -1, keepdims=True),
+        lambda ops: ops.max(ops.asarray(MANY), -1),
+        lambda ops: ops.max(ops.asarray(CUBE), -1),
+        lambda ops: ops.max(ops.asarray(CUBE), -1, keepdims=True),
+    ],
+    "all": [lambda ops: ops.all(ops.asarray(BOOL)), lambda ops: ops.all(ops.asarray(BOOL), -1)],
+    "argmax": elementwise("argmax", X, MANY, CUBE, MASKED, np.zeros((2, 3), np.float32)),
+    "cumsum": elementwise("cumsum", X, CUBE),
+    "logsumexp": [
+        lambda ops: ops.logsumexp(ops.asarray(MANY)),
+        lambda ops: ops.logsumexp(ops.asarray(CUBE), keepdims=True),
+        lambda ops: ops.logsumexp(ops.asarray(MASKED)),
+        lambda ops: ops.logsumexp(ops.asarray(EXTREME)),
+    ],
+    "softmax": elementwise("softmax", X, MANY, CUBE, MASKED, EXTREME),
+    "log_softmax": elementwise("log_softmax", X, MANY, CUBE, MASKED, EXTREME),
+    "pick": [
+        lambda ops: ops.pick(ops.asarray(X), ops.asarray(INDEX)),
+        lambda ops: ops.pick(ops.asarray(CUBE), ops.asarray(np.arange(120).reshape(30, 4) % 5)),
+        lambda ops: ops.pick(ops.asarray(X[0]), ops.asarray(np.int64(2))),
+        lambda ops: ops.pick(ops.asarray(X[:0]), ops.asarray(INDEX[:0])),
+    ],
+    "searchsorted": [
+        lambda ops: ops.searchsorted(ops.asarray(SUMS), ops.asarray(SUMS[:, 1])),
+        lambda ops: ops.searchsorted(ops.asarray(SUMS), ops.asarray(SUMS[:, 0] * 0)),
+        lambda ops: ops.searchsorted(ops.asarray(SUMS), ops.asarray(SUMS[:, -1] + 1)),
+        lambda ops: ops.searchsorted(ops.asarray(SUMS * np.nan), ops.asarray(SUMS[:, 0])),
+        lambda ops: ops.searchsorted(ops.asarray(np.cumsum(np.abs(CUBE), -1)), ops.asarray(np.abs(CUBE[..., 0]) * 2)),
+    ],
+    "one_hot": [lambda ops: ops.one_hot(ops.asarray(INDEX - 1), 2, ops.asarray(X))],
+    "reshape": [lambda ops: ops.reshape(ops.asarray(X), (3, 5)), lambda ops: ops.reshape(ops.asarray(CUBE), (30, -1))],
+    "split": [lambda ops, i=i: ops.split(ops.asarray(CUBE), (1, 4))[i] for i in (0, 1)],
+    "concat": [
+        lambda ops: ops.concat([ops.asarray(X), ops.asarray(Y)]),
+        lambda ops: ops.concat([ops.asarray(X), ops.asarray(Y)], 0),
+    ],
+    "stack": [
+        lambda ops: ops.stack([ops.asarray(X), ops.asarray(Y)]),
+        lambda ops: ops.stack([ops.asarray(X), ops.asarray(Y)], 0),
+    ],
+    # Frameworks draw different numbers; equal are the moments (the tests below) and the state's behaviour.
+    "generator": [lambda ops: ops.asarray(np.array(list(ops.generator(3).get_state()) != []))],
+    "uniform": [
+        lambda ops: ops.uniform(NumpyGenerator(1), (4, 2)),
+        lambda ops: ops.uniform(np.random.default_rng(1), (4, 2)),
+    ],
+    "normal": [
+        lambda ops: ops.normal(NumpyGenerator(1), (4, 2)),
+        lambda ops: ops.normal(np.random.default_rng(1), (4, 2)),
+    ],
+}
+
+ALL_OPS = [pytest.param(NUMPY_OPS, id="numpy"), pytest.param(TORCH_OPS, id="torch")]
+
+
+def test_every_operation_of_the_contract_has_cases():
+    public = {name for name, _ in inspect.getmembers(Ops, inspect.isfunction) if not name.startswith("_")}
+    assert public == Ops.__abstractmethods__
+    assert set(CASES) == public
+    assert all(CASES.values())
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_torch_equals_numpy(name):
+    for number, case in enumerate(CASES[name]):
+        expected, got = case(NUMPY_OPS), case(TORCH_OPS)
+        got = got if isinstance(got, np.ndarray) else TORCH_OPS.to_numpy(got)
+        expected = np.asarray(expected)
+        assert expected.shape == got.shape, number
+        assert expected.dtype == got.dtype, number
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6, err_msg=f"case {number}")
+
+
+def test_special_functions_equal_scipy():
+    x = np.concatenate([np.logspace(-8, 8, 200), np.linspace(0.5, 20, 100)])
+    np.testing.assert_allclose(NUMPY_OPS.lgamma(x), scipy.special.gammaln(x), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(NUMPY_OPS.digamma(x), scipy.special.digamma(x), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(NUMPY_OPS.log_softmax(MANY), scipy.special.log_softmax(MANY, -1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(NUMPY_OPS.softplus(EXTREME), np.logaddexp(0, EXTREME), rtol=1e-6)
+
+
+@pytest.mark.parametrize("ops", ALL_OPS)
+def test_softmax_gives_a_masked_logit_exactly_nothing(ops):
+    probs = ops.to_numpy(ops.softmax(ops.asarray(MASKED)))
+    assert probs[0, 1] == 0.0 and probs[1, 0] == 0.0
+    np.testing.assert_allclose(probs.sum(-1), 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("ops", ALL_OPS)
+@pytest.mark.parametrize("bad", [-1, 3, 2**40])
+def test_pick_names_an_index_outside(ops, bad):
+    with pytest.raises(DistributionError, match=rf"action {bad} \(row 3\) is outside 0..2"):
+        ops.pick(ops.asarray(X), ops.asarray(np.array([0, 1, 2, bad, 0])), "action")
+
+
+@pytest.mark.parametrize("ops", ALL_OPS)
+@pytest.mark.parametrize("bad", [0.5, np.nan, np.inf, 1e20])
+def test_to_index_names_a_number_that_is_not_whole(ops, bad):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DistributionError, match="action .* is not a whole number"):
+            ops.to_index(ops.asarray(np.array([1.0, bad], np.float32)), "action")
+
+
+def test_compiled_torch_gives_minus_infinity_where_it_cannot_raise():
+    pick = torch.compile(lambda x, i: TORCH_OPS.pick(x, TORCH_OPS.to_index(i)), backend="eager", fullgraph=True)
+    got = pick(torch.from_numpy(X), torch.tensor([0.0, 7.0, -1.0, 0.5, 2.0]))
+    np.testing.assert_array_equal(got.isinf().numpy(), [False, True, True, True, False])
+    assert got[0] == X[0, 0] and got[4] == X[4, 2]
+
+
+@pytest.mark.parametrize("ops", ALL_OPS)
+def test_check_raises_its_message(ops):
+    with pytest.raises(DistributionError, match="here"):
+        ops.check(ops.asarray(np.array([True, False])), lambda: "here")
+
+
+def test_where_lets_no_gradient_through_what_it_did_not_take():
+    x = torch.tensor([1.0, torch.nan], requires_grad=True)
+    TORCH_OPS.square(TORCH_OPS.where(torch.tensor([True, False]), x, 0.0)).sum().backward()
+    assert x.grad.tolist() == [2.0, 0.0]
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (-1.0, None), (None, 1.0), (-9.0, 9.0)])
+def test_clip_has_gradients_inside_only(low, high):
+    x = torch.tensor([-2.0, 0.0, 2.0], requires_grad=True)
+    (TORCH_OPS.clip(x, low, high) * torch.tensor([3.0, 4.0, 5.0])).sum().backward()
+    inside = [(low is None or low <= value) and (high is None or value <= high) for value in (-2.0, 0.0, 2.0)]
+    assert x.grad.tolist() == [slope * kept for slope, kept in zip([3.0, 4.0, 5.0], inside, strict=True)]
+
+
+def test_asarray_takes_read_only_memory_without_a_warning():
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tensor = TORCH_OPS.asarray(frozen)
+    tensor.zero_()
+    assert frozen.any()
+
+
+@pytest.mark.parametrize("ops", ALL_OPS)
+def test_generators_are_seeded_and_continue_from_their_state(ops):
+    first, second, other = ops.generator(5), ops.generator(5), ops.generator(6)
+    drawn = [ops.to_numpy(ops.uniform(rng, (6,))) for rng in (first, second, other)]
+    assert (drawn[0] == drawn[1]).all() and (drawn[0] != drawn[2]).any()
+    state = first.get_state()
+    ahead = ops.to_numpy(ops.normal(first, (7,)))
+    fresh = ops.generator(99)
+    fresh.set_state(state)
+    np.testing.assert_array_equal(ops.to_numpy(ops.normal(fresh, (7,))), ahead)
+    json.dumps({key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in state.items()})
+
+
+@pytest.mark.parametrize("ops", ALL_OPS)
+@pytest.mark.parametrize("rng", ["own", None])
+def test_random_numbers_have_the_right_moments(ops, rng):
+    torch.manual_seed(0)
+    rng = ops.generator(0) if rng == "own" else None
+    uniform = ops.to_numpy(ops.uniform(rng, (50_000,)))
+    normal = ops.to_numpy(ops.normal(rng, (50_000,), like=ops.asarray(X)))
+    assert uniform.dtype == normal.dtype == np.float32
+    assert uniform.min() >= 0 and uniform.max() <= 1
+    assert abs(uniform.mean() - 0.5) < 0.01 and abs(uniform.var() - 1 / 12) < 0.005
+    assert abs(normal.mean()) < 0.03 and abs(normal.var() - 1) < 0.03
+
+
+class Float64Stream:
+    """A source like the sampler's: NumPy arrays of float64, whatever the framework."""
+
+    def uniform(self, shape):
+        return np.full(shape, 1.0 - 2.0**-53)
+
+    def normal(self, shape):
+        return np.full(shape, 0.1)
+
+
+@pytest.mark.parametrize("ops", ALL_OPS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_any_source_of_numbers_serves(ops, dtype):
+    like = ops.asarray(X.astype(dtype))
+    for x in (ops.uniform(Float64Stream(), (2, 3), like), ops.normal(Float64Stream(), (2, 3), like)):
+        assert ops.to_numpy(x).dtype == dtype and ops.shape(x) == (2, 3)
+
+
+def test_torch_state_of_another_device_is_refused():
+    state = TorchGenerator(0).get_state()
+    state["device"] = "cuda"
+    with pytest.raises(DistributionError, match="'cuda'"):
+        TorchGenerator(0).set_state(state)
