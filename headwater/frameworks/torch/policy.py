@@ -24,13 +24,14 @@ from headwater.frameworks.numpy.export import write_export
 from headwater.frameworks.numpy.networks import NumpyNetwork
 from headwater.frameworks.numpy.ops import NUMPY_OPS
 from headwater.frameworks.numpy.policy import ActingPolicy, acts_faster_in_numpy
+from headwater.frameworks.numpy.taped_ops import TAPED_OPS
 from headwater.frameworks.torch.columns import Columns
-from headwater.frameworks.torch.gradients import Differentiate, by_autograd, by_hand, compiled
+from headwater.frameworks.torch.gradients import ByTape, Differentiate, LossOfOutputs, by_autograd, by_hand, compiled
 from headwater.frameworks.torch.mlp import DenseLayers
 from headwater.frameworks.torch.model import TorchWeights
 from headwater.frameworks.torch.networks import ActingInTorch
 from headwater.frameworks.torch.ops import TORCH_OPS, TorchGenerator
-from headwater.frameworks.torch.optimizer import FlatOptimizer
+from headwater.frameworks.torch.optimizer import make_optimizer
 from headwater.policy.catalog import ModelCatalog, is_bound
 from headwater.policy.policy import Array, Weights
 from headwater.policy.sgd import minibatches
@@ -38,7 +39,7 @@ from headwater.policy.sgd import minibatches
 # Adam squares gradients: a norm whose square float32 cannot hold is as bad as an infinite one.
 MAX_GRADIENT_NORM = 1e18
 
-Stats = dict[str, Tensor]
+Stats = dict[str, Any]  # scalars: tensors, or numbers where the host has them already
 
 
 class TorchPolicy(ActingPolicy):
@@ -64,14 +65,18 @@ class TorchPolicy(ActingPolicy):
         self._train_dist, _ = ModelCatalog.get_action_dist(
             action_space, config["model"], "torch", config["normalize_actions"]
         )
-        self._optimizer = FlatOptimizer(self._weights.flat, config["optimizer"])
+        self._optimizer = make_optimizer(self._weights.flat, config["optimizer"])
         self._differentiate = self._choose_differentiation()
         self._columns = Columns(self.device)
         self._sgd_rng = np.random.default_rng(self._stream(2))
         self._loss_rng = TorchGenerator(self._stream(3) >> 1, self.device)
-        # Dropout and the like draw from torch's global generator, which the policy swaps for its own state.
-        self._module_rng = torch.Generator().manual_seed(self._stream(4) >> 1).get_state()
+        # Dropout and the like draw from torch's global generators, which the policy swaps for states of its own.
+        self._module_rng = {
+            kind: torch.Generator(kind).manual_seed(self._stream(4) >> 1).get_state()
+            for kind in {"cpu", self.device.type}
+        }
         self._bad_updates_in_a_row = 0
+        self._stat_names: tuple[str, ...] = ()
         # The host need not wait for a GPU after each update where the optimizer can skip by itself.
         self._check_late = self.device.type != "cpu" and self._optimizer.can_skip_on_device and not self._weights.extras
 
@@ -82,12 +87,11 @@ class TorchPolicy(ActingPolicy):
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def learn_on_batch(self, batch: Any, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0) -> dict[str, float]:
-        lr = self.cur_lr
-        self._optimizer.set_lr(lr)
+        lr = self._optimizer.lr = self.cur_lr
         columns = self._columns
         num_rows = columns.load(batch)
         collected: list[Stats] = []
-        norms: list[tuple[bool, Tensor]] = []
+        norms: list[tuple[bool, Any]] = []
         with self._learning():
             walk = minibatches(columns.names, columns.gather, num_rows, num_sgd_iter, sgd_minibatch_size, self._sgd_rng)
             for is_last_epoch, minibatch in walk:
@@ -100,6 +104,8 @@ class TorchPolicy(ActingPolicy):
                     collected.append(stats)
         if self._check_late:
             collected = self._count_late(norms, collected)
+        if not collected:  # all were skipped
+            return {**dict.fromkeys(self._stat_names, math.nan), **self._own_stats(lr)}
         return {**_averaged(collected), **self._own_stats(lr)}
 
     def compute_gradients(self, batch: Any) -> tuple[Weights, dict[str, float]]:
@@ -116,30 +122,30 @@ class TorchPolicy(ActingPolicy):
         shapes = {name: np.shape(gradient) for name, gradient in gradients.items()}
         if shapes != flat.shapes:
             raise ConfigError(f"apply_gradients: expected gradients of the shapes {flat.shapes}, but got {shapes}.")
-        self._optimizer.set_lr(self.cur_lr)
+        self._optimizer.lr = self.cur_lr
         flat.write(flat.gradient, gradients)
-        self._step(flat.gradient.new_zeros(()), extras_before=())
+        self._step(0.0, extras_before=())
 
     def _update(self, minibatch: Any) -> Stats | None:
         """One gradient step; its statistics, or None if it was skipped."""
         extras_before = [extra.clone() for extra in self._weights.extras.values()]
         loss, stats = self._differentiate(minibatch, self.coefficients)
+        self._stat_names = (*stats, "grad_gnorm")
         norm = self._step(loss, extras_before)
         return None if norm is None else {**stats, "grad_gnorm": norm}
 
-    def _step(self, loss: Tensor, extras_before: Any) -> Tensor | None:
+    def _step(self, loss: Any, extras_before: Any) -> Any:
         """Clip and apply the gradient unless it or the loss is not finite; its norm, or None if it was skipped."""
         gradient, limit = self._weights.flat.gradient, self.config["grad_clip"]
         norm = torch.linalg.vector_norm(gradient)
         if self._check_late:
-            bad = ~((norm < MAX_GRADIENT_NORM) & torch.isfinite(loss))
+            bad = ~((norm < MAX_GRADIENT_NORM) & torch.isfinite(torch.as_tensor(loss)))
             if limit is not None:
                 gradient.mul_((limit / norm).clamp_max(1.0))
-            self._optimizer.skip_if(bad.to(torch.float32))
-            self._optimizer.step()
+            self._optimizer.step(skip=bad.to(torch.float32))
             return torch.where(bad, torch.nan, norm)
         size = norm.item()
-        if not (size < MAX_GRADIENT_NORM and math.isfinite(loss.item())):
+        if not (size < MAX_GRADIENT_NORM and math.isfinite(float(loss))):
             for extra, before in zip(self._weights.extras.values(), extras_before, strict=False):
                 extra.copy_(before)
             self._count(bad=True)
@@ -148,9 +154,9 @@ class TorchPolicy(ActingPolicy):
             gradient.mul_(limit / size)
         self._optimizer.step()
         self._count(bad=False)
-        return norm
+        return size
 
-    def _count_late(self, norms: list[tuple[bool, Tensor]], collected: list[Stats]) -> list[Stats]:
+    def _count_late(self, norms: list[tuple[bool, Any]], collected: list[Stats]) -> list[Stats]:
         """Count the updates that the device skipped (their norm is NaN), and drop their statistics."""
         good = torch.isfinite(torch.stack([norm for _, norm in norms])).tolist()
         for is_good in good:
@@ -180,23 +186,46 @@ class TorchPolicy(ActingPolicy):
         old_dist = self._train_dist(batch["action_dist_inputs"], self.model) if "action_dist_inputs" in batch else None
         return self.loss(TORCH_OPS, dist, old_dist, values, batch, coeffs, self.config)
 
+    def _taped_loss(self) -> LossOfOutputs | None:
+        """The loss over NumPy arrays with gradients; None where the distribution is torch's alone, or draws numbers."""
+        settings = (self.action_space, self.config["model"], "taped", self.config["normalize_actions"])
+        if self._acting_framework() != "numpy":
+            return None
+        make_dist, width = ModelCatalog.get_action_dist(*settings)
+        sample = make_dist(np.zeros((1, width), np.float32))
+        if not (sample.exact_entropy and sample.exact_kl):
+            return None
+
+        def loss_of(
+            dist_inputs: Any, values: Any, batch: Mapping[str, Any], coeffs: Mapping[str, Any]
+        ) -> tuple[Any, Mapping[str, Any]]:
+            old_dist = make_dist(batch["action_dist_inputs"]) if "action_dist_inputs" in batch else None
+            return self.loss(TAPED_OPS, make_dist(dist_inputs), old_dist, values, batch, coeffs, self.config)
+
+        return loss_of
+
     def _own_stats(self, lr: float) -> dict[str, float]:
         return {"cur_lr": lr, **self.coefficients, "num_bad_updates": self.num_bad_updates, **self.extra_stats()}
 
     @contextmanager
     def _learning(self) -> Iterator[None]:
-        """A module in its training mode, drawing from the policy's own random state."""
+        """Bad numbers are counted, not warned of; a module is in training mode and draws from the policy's state."""
         if self.model is None:
-            yield
+            with np.errstate(all="ignore"):
+                yield
             return
-        devices = [] if self.device.type == "cpu" else [self.device]
+        on_gpu = self.device.type == "cuda"
         self.model.train()
-        with torch.random.fork_rng(devices):
-            torch.set_rng_state(self._module_rng)
+        with torch.random.fork_rng([self.device] if on_gpu else []), np.errstate(all="ignore"):
+            torch.set_rng_state(self._module_rng["cpu"])
+            if on_gpu:
+                torch.cuda.set_rng_state(self._module_rng["cuda"], self.device)
             try:
                 yield
             finally:
-                self._module_rng = torch.get_rng_state()
+                self._module_rng["cpu"] = torch.get_rng_state()
+                if on_gpu:
+                    self._module_rng["cuda"] = torch.cuda.get_rng_state(self.device)
                 self.model.eval()
 
     # -- choices -------------------------------------------------------------------------------------------------------
@@ -224,7 +253,10 @@ class TorchPolicy(ActingPolicy):
             return compiled(weights.network, weights.flat, self._loss_of)
         if self.device.type == "cpu" and description is not None and DenseLayers.supports(description):
             detached = weights.flat.split(weights.flat.vector.detach())
-            return by_hand(DenseLayers(description, detached, weights.flat.gradients), self._loss_of)
+            layers = DenseLayers(description, detached, weights.flat.gradients)
+            in_torch = by_hand(layers, self._loss_of)
+            taped_loss = self._taped_loss()
+            return in_torch if taped_loss is None else ByTape(layers, taped_loss, weights.flat, in_torch)
         return by_autograd(weights.network, weights.flat, self._loss_of)
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -249,7 +281,7 @@ class TorchPolicy(ActingPolicy):
                 "acting": self._acting_rng.get_state(),
                 "sgd": self._sgd_rng.bit_generator.state,
                 "loss": self._loss_rng.get_state(),
-                "module": self._module_rng.numpy().copy(),
+                "module": {kind: state.numpy().copy() for kind, state in self._module_rng.items()},
             },
         }
 
@@ -265,8 +297,12 @@ class TorchPolicy(ActingPolicy):
         rng = state["rng"]
         self._acting_rng.set_state(rng["acting"])
         self._sgd_rng.bit_generator.state = rng["sgd"]
-        self._loss_rng.set_state(rng["loss"])
-        self._module_rng = torch.from_numpy(np.array(rng["module"], np.uint8))
+        if (
+            rng["loss"]["device"] == self.device.type
+        ):  # a generator of another device has other numbers
+            self._loss_rng.set_state(rng["loss"])
+        for kind in self._module_rng.keys() & rng["module"].keys():
+            self._module_rng[kind] = torch.from_numpy(np.array(rng["module"][kind], np.uint8))
 
     def export_model(self, path: str | Path) -> Path:
         return write_export(
@@ -281,10 +317,15 @@ class TorchPolicy(ActingPolicy):
 
 def _averaged(collected: list[Stats]) -> dict[str, float]:
     """The mean of each statistic over updates, fetched from the device at once."""
-    if not collected:
-        return {}
     names = list(collected[0])
-    with torch.no_grad():
-        rows = [torch.stack([torch.as_tensor(stats[name]).float() for name in names]) for stats in collected]
-        means = torch.stack(rows).mean(0).tolist()
+    if any(isinstance(value, Tensor) and value.device.type != "cpu" for value in collected[0].values()):
+        with torch.no_grad():
+            rows = [torch.stack([torch.as_tensor(stats[name]) for name in names]) for stats in collected]
+            means = torch.stack(rows).mean(0).tolist()
+    else:
+        means = np.mean([[_number(stats[name]) for name in names] for stats in collected], 0).tolist()
     return dict(zip(names, means, strict=True))
+
+
+def _number(scalar: Any) -> float:
+    return scalar.item() if hasattr(scalar, "item") else float(scalar)
