@@ -37,7 +37,8 @@ def build_policy(
         postprocess: `postprocess(policy, trajectory)` adds the columns that the loss needs to a fragment.
         stats: Further numbers to report of a policy after it learned.
         coefficients: Settings that the loss finds in `coeffs`. Each starts at `config[name]`. If there is a setting
-            `<name>_schedule`, it follows that; else it belongs to the policy's state, and a plan may adapt it.
+            `<name>_schedule`, it follows that, and is reported as `<name>`; else it belongs to the policy's state, a
+            plan may adapt it, and it is reported as `cur_<name>`.
         mixins: Classes before the framework's in the order of resolution; the first has precedence.
 
     Returns:

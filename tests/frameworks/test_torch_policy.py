@@ -53,10 +53,10 @@ def test_statistics():
     policy = make_policy(kl_coeff=0.3, entropy_coeff=0.01, lr=5e-4)
     stats = policy.learn_on_batch(make_batch(policy), 2, 16)
     expected = {"total_loss", "policy_loss", "vf_loss", "vf_explained_var", "kl", "entropy", "grad_gnorm"}
-    assert expected | {"cur_lr", "kl_coeff", "entropy_coeff", "num_bad_updates"} == set(stats)
+    assert expected | {"cur_lr", "cur_kl_coeff", "entropy_coeff", "num_bad_updates"} == set(stats)
     assert all(isinstance(value, float | int) for value in stats.values())
     assert stats["cur_lr"] == 5e-4
-    assert stats["kl_coeff"] == 0.3
+    assert stats["cur_kl_coeff"] == 0.3
 
 
 def test_statistics_are_of_the_last_epoch():
@@ -398,7 +398,7 @@ def test_schedules_move_with_the_timestep():
     for timestep in (0, 50, 100, 1000):
         policy.on_global_var_update({"timestep": timestep})
         stats = policy.learn_on_batch(make_batch(policy))
-        seen.append((stats["cur_lr"], stats["entropy_coeff"], stats["kl_coeff"]))
+        seen.append((stats["cur_lr"], stats["entropy_coeff"], stats["cur_kl_coeff"]))
     assert seen == [pytest.approx(x) for x in [(1e-3, 0.1, 0.2), (5e-4, 0.05, 0.2), (0.0, 0.0, 0.2), (0.0, 0.0, 0.2)]]
 
 

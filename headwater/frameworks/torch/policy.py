@@ -205,7 +205,11 @@ class TorchPolicy(ActingPolicy):
         return loss_of
 
     def _own_stats(self, lr: float) -> dict[str, float]:
-        return {"cur_lr": lr, **self.coefficients, "num_bad_updates": self.num_bad_updates, **self.extra_stats()}
+        coefficients = {
+            name if name in self._coefficient_schedules else f"cur_{name}": value
+            for name, value in self.coefficients.items()
+        }
+        return {"cur_lr": lr, **coefficients, "num_bad_updates": self.num_bad_updates, **self.extra_stats()}
 
     @contextmanager
     def _learning(self) -> Iterator[None]:
@@ -297,9 +301,7 @@ class TorchPolicy(ActingPolicy):
         rng = state["rng"]
         self._acting_rng.set_state(rng["acting"])
         self._sgd_rng.bit_generator.state = rng["sgd"]
-        if (
-            rng["loss"]["device"] == self.device.type
-        ):  # a generator of another device has other numbers
+        if rng["loss"]["device"] == self.device.type:  # a generator of another device has other numbers
             self._loss_rng.set_state(rng["loss"])
         for kind in self._module_rng.keys() & rng["module"].keys():
             self._module_rng[kind] = torch.from_numpy(np.array(rng["module"][kind], np.uint8))
