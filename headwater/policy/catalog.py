@@ -20,11 +20,7 @@ from headwater.registry import resolve_reference
 DistFactory = Callable[..., ActionDistribution]
 
 # Framework -> the package that binds the distributions to it, and what their names there begin with.
-_BINDINGS = {
-    "torch": ("headwater.frameworks.torch", "Torch"),
-    "numpy": ("headwater.frameworks.numpy", "Numpy"),
-    "taped": ("headwater.frameworks.numpy.taped_distributions", "Taped"),  # NumPy with gradients
-}
+_BINDINGS = {"torch": ("headwater.frameworks.torch", "Torch"), "numpy": ("headwater.frameworks.numpy", "Numpy")}
 
 _BOX_FAMILIES = ("DiagGaussian", "SquashedGaussian", "Deterministic")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,8 @@ def build_policy(
         loss: `loss(ops, dist, old_dist, values, batch, coeffs, config) -> (scalar, {name: scalar})`, written over
             `ops` (see `headwater.frameworks.ops`), so that one loss serves every framework. `dist` and `values` are the
             network's for the minibatch `batch`, with gradients; `old_dist` is made from its `action_dist_inputs` (None
-            where it has none). The batch is a mapping; columns that the loss does not read cost nothing.
+            where it has none). The batch is a mapping; columns that the loss does not read cost nothing. A loss that
+            also takes `report` may leave the statistics out where that is False: only the last epoch's are kept.
         framework: What learns.
         postprocess: `postprocess(policy, trajectory)` adds the columns that the loss needs to a fragment.
         stats: Further numbers to report of a policy after it learned.
@@ -56,7 +58,7 @@ def build_policy(
     """
     base = framework_policy(framework)
     members: dict[str, Any] = {
-        "loss": staticmethod(loss),
+        "loss": staticmethod(loss if "report" in inspect.signature(loss).parameters else _reporting(loss)),
         "coefficient_names": tuple(coefficients),
         "__doc__": f"{name}: made by build_policy for {framework}.",
         "__module__": getattr(loss, "__module__", __name__),
@@ -78,3 +80,12 @@ def framework_policy(framework: str) -> type[Policy]:
         raise ConfigError(f"framework: must be one of {sorted(FRAMEWORK_POLICIES)}, but {framework!r} came.")
     module, _, class_name = FRAMEWORK_POLICIES[framework].partition(":")
     return getattr(importlib.import_module(module), class_name)
+
+
+def _reporting(loss: Loss) -> Loss:
+    """The loss, given `report` as well, and reporting always."""
+
+    def with_report(*args: Any, report: bool = True) -> tuple[Any, dict[str, Any]]:
+        return loss(*args)
+
+    return with_report

@@ -113,7 +113,7 @@ def test_hand_written_gradient_equals_autograds(settings, critic):
     flat.gradient.fill_(7.0)  # what was there before must not matter
     layers = DenseLayers(network, flat.split(flat.vector.detach()), flat.gradients)
     for _ in range(2):  # the second time in used memory
-        outputs = [output.clone().requires_grad_() for output in layers.forward(obs)]
+        outputs = layers.forward(obs)
         loss = loss_of(*outputs)
         layers.backward(*torch.autograd.grad(loss, outputs, allow_unused=True))
     by_hand = flat.gradient.clone()
@@ -128,6 +128,15 @@ def test_hand_written_gradient_equals_autograds(settings, critic):
 def test_silu_is_left_to_autograd():
     network, _ = described(fcnet_activation="silu")
     assert not DenseLayers.supports(network)
+
+
+def test_outputs_survive_the_next_forward():
+    network, flat = described()
+    layers = DenseLayers(network, flat.split(flat.vector.detach()), flat.gradients)
+    first, _ = layers.forward(torch.from_numpy(make_obs(VECTOR, 8, 0)))
+    copy = first.detach().clone()
+    layers.forward(torch.from_numpy(make_obs(VECTOR, 8, 1)))
+    assert torch.equal(first, copy)
 
 
 def test_gradients_land_in_the_flat_vector():

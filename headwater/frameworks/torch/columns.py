@@ -1,4 +1,4 @@
-"""A train batch's columns and their rows in the order of an epoch."""
+"""A train batch's columns as tensors, and their rows in the order of an epoch."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ _KINDS = {"f": np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}
 
 
 class Columns:
-    """Gathers rows, as NumPy arrays on CPU and as tensors on other devices.
+    """Gathers rows into memory that is kept from epoch to epoch and from batch to batch.
 
     Floats become float32 and integers int64, but uint8 (images) stays what it is. On CPU rows go from the batch's own
-    arrays into memory that is kept from epoch to epoch and from batch to batch; other devices get each column once per
-    batch, and gather there.
+    arrays straight into the kept memory; other devices get each column once per batch, and gather there.
 
     Args:
-        device: Where the columns are wanted.
+        device: Where the tensors are wanted.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._on_cpu = device.type == "cpu"
         self._batch: Mapping[str, Any] = {}
         self._sources: dict[str, Any] = {}
-        self._kept: dict[str, np.ndarray] = {}
+        self._kept: dict[str, Any] = {}
         self._order: tuple[np.ndarray, Tensor] | None = None
-        self.gather = self._gather_here if device.type == "cpu" else self._gather_there
         self.names: frozenset[str] = frozenset()
 
     def load(self, batch: Mapping[str, Any]) -> int:
@@ -39,19 +38,24 @@ class Columns:
         self.names = frozenset(name for name, column in columns.items() if column.dtype.kind in _KINDS and column.ndim)
         return len(columns["obs"])
 
-    def _gather_here(self, name: str, order: np.ndarray | None) -> np.ndarray:
+    def gather(self, name: str, order: np.ndarray | None) -> Tensor:
+        """The column with its rows in the given order (None: as they lie)."""
+        return self._gather_here(name, order) if self._on_cpu else self._gather_there(name, order)
+
+    def _gather_here(self, name: str, order: np.ndarray | None) -> Tensor:
         source = self._sources.get(name)
         if source is None:
             source = self._sources[name] = _converted(self._batch[name])
         kept = self._kept.get(name)
-        if kept is None or kept.shape != source.shape or kept.dtype != source.dtype:
-            kept = self._kept[name] = np.empty(source.shape, source.dtype)
+        if kept is None or kept[0].shape != source.shape or kept[0].dtype != source.dtype:
+            array = np.empty(source.shape, source.dtype)
+            kept = self._kept[name] = (array, torch.from_numpy(array))
         if order is None:
-            np.copyto(kept, source)
+            np.copyto(kept[0], source)
         else:
             # "clip" spares a check and a copy; a permutation needs neither.
-            np.take(source, order, 0, out=kept, mode="clip")
-        return kept
+            np.take(source, order, 0, out=kept[0], mode="clip")
+        return kept[1]
 
     def _gather_there(self, name: str, order: np.ndarray | None) -> Tensor:
         source = self._sources.get(name)
@@ -63,28 +67,6 @@ class Columns:
         if self._order is None or self._order[0] is not order:
             self._order = (order, torch.from_numpy(order).to(self._device))
         return source.index_select(0, self._order[1])
-
-
-class Tensors(dict[str, Tensor]):
-    """A minibatch whose columns are tensors: views of its arrays, each made when it is first read."""
-
-    __slots__ = ("_minibatch",)
-
-    def __init__(self, minibatch: Mapping[str, Any]) -> None:
-        super().__init__()
-        self._minibatch = minibatch
-
-    def __missing__(self, name: str) -> Tensor:
-        column = self._minibatch[name]
-        tensor = self[name] = torch.from_numpy(column) if isinstance(column, np.ndarray) else column
-        return tensor
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._minibatch
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The column, or `default` where there is none of this name."""
-        return self[name] if name in self._minibatch else default
 
 
 def _converted(column: Any) -> np.ndarray:

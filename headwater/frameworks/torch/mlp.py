@@ -1,9 +1,9 @@
 """DenseLayers: forward and hand-written backward of dense networks on CPU, for the gradient steps of small policies.
 
 torch's autograd costs as much as the arithmetic of such networks, and its tanh seven times NumPy's (42 us against 6 us
-for 256x64). Here the forward pass runs without autograd, and a loss is differentiated down to the network's outputs
-only; from there `backward` writes each weight's gradient straight into its place in the flat gradient vector. Figures
-are in `gradients.py`; wrapped in a `torch.autograd.Function`, the same passes would cost 60 us more.
+for 256x64). Here the forward pass runs without autograd, and the loss is differentiated down to the network's outputs
+only; from there `backward` writes each weight's gradient straight into its place in the flat gradient vector.
+Figures are in `gradients.py`; wrapped in a `torch.autograd.Function`, the same passes would cost 60 us more.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DenseLayers:
         return description.is_mlp and all(layer.activation in _BACKWARD for layer in description.layers())
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, D] -> ([B, K], [B]), overwritten by the next call of as many rows."""
+        """[B, D] -> ([B, K], [B]), leaves for a loss to be differentiated by."""
         if obs.dtype != torch.float32:
             obs = obs.to(torch.float32)
         shared, policy, value = self._parts
@@ -60,7 +60,8 @@ class DenseLayers:
             values = _run(value, features).view(-1)
             if self._log_std is not None:
                 outputs = self._with_log_std(outputs, self._log_std)
-        return outputs, values
+        # Leaves of their own: the loss's graph may outlive the memory's next use.
+        return outputs.clone().requires_grad_(), values.clone().requires_grad_()
 
     def backward(self, dist_inputs_gradient: Tensor | None, values_gradient: Tensor | None) -> None:
         """Write the gradient of every weight, given the loss's by the two outputs of the last `forward`."""

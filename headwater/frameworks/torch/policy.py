@@ -24,14 +24,13 @@ from headwater.frameworks.numpy.export import write_export
 from headwater.frameworks.numpy.networks import NumpyNetwork
 from headwater.frameworks.numpy.ops import NUMPY_OPS
 from headwater.frameworks.numpy.policy import ActingPolicy, acts_faster_in_numpy
-from headwater.frameworks.numpy.taped_ops import TAPED_OPS
 from headwater.frameworks.torch.columns import Columns
-from headwater.frameworks.torch.gradients import ByTape, Differentiate, LossOfOutputs, by_autograd, by_hand, compiled
+from headwater.frameworks.torch.gradients import Differentiate, by_autograd, by_hand, compiled
 from headwater.frameworks.torch.mlp import DenseLayers
 from headwater.frameworks.torch.model import TorchWeights
 from headwater.frameworks.torch.networks import ActingInTorch
 from headwater.frameworks.torch.ops import TORCH_OPS, TorchGenerator
-from headwater.frameworks.torch.optimizer import make_optimizer
+from headwater.frameworks.torch.optimizer import FlatOptimizer
 from headwater.policy.catalog import ModelCatalog, is_bound
 from headwater.policy.policy import Array, Weights
 from headwater.policy.sgd import minibatches
@@ -65,7 +64,7 @@ class TorchPolicy(ActingPolicy):
         self._train_dist, _ = ModelCatalog.get_action_dist(
             action_space, config["model"], "torch", config["normalize_actions"]
         )
-        self._optimizer = make_optimizer(self._weights.flat, config["optimizer"])
+        self._optimizer = FlatOptimizer(self._weights.flat, config["optimizer"])
         self._differentiate = self._choose_differentiation()
         self._columns = Columns(self.device)
         self._sgd_rng = np.random.default_rng(self._stream(2))
@@ -87,7 +86,8 @@ class TorchPolicy(ActingPolicy):
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def learn_on_batch(self, batch: Any, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0) -> dict[str, float]:
-        lr = self._optimizer.lr = self.cur_lr
+        lr = self.cur_lr
+        self._optimizer.set_lr(lr)
         columns = self._columns
         num_rows = columns.load(batch)
         collected: list[Stats] = []
@@ -95,7 +95,7 @@ class TorchPolicy(ActingPolicy):
         with self._learning():
             walk = minibatches(columns.names, columns.gather, num_rows, num_sgd_iter, sgd_minibatch_size, self._sgd_rng)
             for is_last_epoch, minibatch in walk:
-                stats = self._update(minibatch)
+                stats = self._update(minibatch, report=is_last_epoch)
                 if stats is None:
                     continue
                 if self._check_late:
@@ -112,7 +112,7 @@ class TorchPolicy(ActingPolicy):
         num_rows = self._columns.load(batch)
         with self._learning():
             walk = minibatches(self._columns.names, self._columns.gather, num_rows, 1, 0, self._sgd_rng)
-            _, stats = self._differentiate(next(walk)[1], self.coefficients)
+            _, stats = self._differentiate(next(walk)[1], self.coefficients, True)
         flat = self._weights.flat
         stats = {**stats, "grad_gnorm": torch.linalg.vector_norm(flat.gradient)}
         return flat.copies(flat.gradient), {**_averaged([stats]), **self._own_stats(self.cur_lr)}
@@ -122,15 +122,16 @@ class TorchPolicy(ActingPolicy):
         shapes = {name: np.shape(gradient) for name, gradient in gradients.items()}
         if shapes != flat.shapes:
             raise ConfigError(f"apply_gradients: expected gradients of the shapes {flat.shapes}, but got {shapes}.")
-        self._optimizer.lr = self.cur_lr
+        self._optimizer.set_lr(self.cur_lr)
         flat.write(flat.gradient, gradients)
         self._step(0.0, extras_before=())
 
-    def _update(self, minibatch: Any) -> Stats | None:
-        """One gradient step; its statistics, or None if it was skipped."""
+    def _update(self, minibatch: Any, report: bool) -> Stats | None:
+        """One gradient step; its statistics, all of them with `report`, or None if it was skipped."""
         extras_before = [extra.clone() for extra in self._weights.extras.values()]
-        loss, stats = self._differentiate(minibatch, self.coefficients)
-        self._stat_names = (*stats, "grad_gnorm")
+        loss, stats = self._differentiate(minibatch, self.coefficients, report)
+        if report:
+            self._stat_names = (*stats, "grad_gnorm")
         norm = self._step(loss, extras_before)
         return None if norm is None else {**stats, "grad_gnorm": norm}
 
@@ -142,7 +143,8 @@ class TorchPolicy(ActingPolicy):
             bad = ~((norm < MAX_GRADIENT_NORM) & torch.isfinite(torch.as_tensor(loss)))
             if limit is not None:
                 gradient.mul_((limit / norm).clamp_max(1.0))
-            self._optimizer.step(skip=bad.to(torch.float32))
+            self._optimizer.skip_if(bad.to(torch.float32))
+            self._optimizer.step()
             return torch.where(bad, torch.nan, norm)
         size = norm.item()
         if not (size < MAX_GRADIENT_NORM and math.isfinite(float(loss))):
@@ -178,31 +180,13 @@ class TorchPolicy(ActingPolicy):
             )
 
     def _loss_of(
-        self, dist_inputs: Tensor, values: Tensor, batch: Mapping[str, Tensor], coeffs: Mapping[str, Any]
+        self, dist_inputs: Tensor, values: Tensor, batch: Mapping[str, Tensor], coeffs: Mapping[str, Any], report: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
         dist = self._train_dist(dist_inputs, self.model)
         if not dist.exact_entropy or not dist.exact_kl:
             dist.rng = self._loss_rng
         old_dist = self._train_dist(batch["action_dist_inputs"], self.model) if "action_dist_inputs" in batch else None
-        return self.loss(TORCH_OPS, dist, old_dist, values, batch, coeffs, self.config)
-
-    def _taped_loss(self) -> LossOfOutputs | None:
-        """The loss over NumPy arrays with gradients; None where the distribution is torch's alone, or draws numbers."""
-        settings = (self.action_space, self.config["model"], "taped", self.config["normalize_actions"])
-        if self._acting_framework() != "numpy":
-            return None
-        make_dist, width = ModelCatalog.get_action_dist(*settings)
-        sample = make_dist(np.zeros((1, width), np.float32))
-        if not (sample.exact_entropy and sample.exact_kl):
-            return None
-
-        def loss_of(
-            dist_inputs: Any, values: Any, batch: Mapping[str, Any], coeffs: Mapping[str, Any]
-        ) -> tuple[Any, Mapping[str, Any]]:
-            old_dist = make_dist(batch["action_dist_inputs"]) if "action_dist_inputs" in batch else None
-            return self.loss(TAPED_OPS, make_dist(dist_inputs), old_dist, values, batch, coeffs, self.config)
-
-        return loss_of
+        return self.loss(TORCH_OPS, dist, old_dist, values, batch, coeffs, self.config, report=report)
 
     def _own_stats(self, lr: float) -> dict[str, float]:
         coefficients = {
@@ -257,10 +241,7 @@ class TorchPolicy(ActingPolicy):
             return compiled(weights.network, weights.flat, self._loss_of)
         if self.device.type == "cpu" and description is not None and DenseLayers.supports(description):
             detached = weights.flat.split(weights.flat.vector.detach())
-            layers = DenseLayers(description, detached, weights.flat.gradients)
-            in_torch = by_hand(layers, self._loss_of)
-            taped_loss = self._taped_loss()
-            return in_torch if taped_loss is None else ByTape(layers, taped_loss, weights.flat, in_torch)
+            return by_hand(DenseLayers(description, detached, weights.flat.gradients), self._loss_of)
         return by_autograd(weights.network, weights.flat, self._loss_of)
 
     # -- state ---------------------------------------------------------------------------------------------------------
