@@ -30,6 +30,8 @@ _SET_BY_EVALUATION = {
     "batch_mode", "rollout_fragment_length", "in_evaluation", "evaluation_config", "evaluation_interval",
     "evaluation_num_episodes", "custom_eval_function",
 }  # fmt: skip
+# A policy evaluated with others of these would be another policy, or in a world that it was not trained for.
+_AS_IN_TRAINING = {"env", "model", "observation_filter", "normalize_actions"}
 
 
 class TrainerConfig(Settings):
@@ -325,6 +327,10 @@ class TrainerConfig(Settings):
         problems = [
             Problem(f"evaluation_config.{key}", "is not free in evaluation: leave it out") for key in set_anyway
         ]
+        problems += [
+            Problem(f"evaluation_config.{key}", "is as in training: leave it out (env_config may differ)")
+            for key in sorted(_AS_IN_TRAINING & set(self.evaluation_config))
+        ]
         try:
             self.for_evaluation()
         except SettingsError as error:
@@ -376,7 +382,7 @@ class TrainerConfig(Settings):
 
     def references(self) -> dict[str, str]:
         """The settings that name code to import, as `module:name`, by their path; the env's among them."""
-        named = {path: getattr(owner, name) for path, owner, name in self._naming_code()} | {"env": self.env}
+        named = {path: owner.get(name) for path, owner, name in self._naming_code()} | {"env": self.env}
         return {path: value for path, value in named.items() if isinstance(value, str) and ":" in value}
 
     def resolved(self) -> Self:
@@ -389,11 +395,16 @@ class TrainerConfig(Settings):
 
         twin = self.copy()
         for _, owner, name in twin._naming_code():
-            value = getattr(owner, name)
+            value = owner.get(name)
             if isinstance(value, str) and ":" in value:
-                setattr(owner, name, resolve_reference(value))
+                owner[name] = resolve_reference(value)
         return twin
 
-    def _naming_code(self) -> list[tuple[str, Settings, str]]:
-        own = [(name, self, name) for name in ("callbacks", "custom_eval_function")]
-        return [*own, *((f"model.{name}", self.model, name) for name in ("custom_model", "custom_action_dist"))]
+    def _naming_code(self) -> list[tuple[str, Settings | dict[str, Any], str]]:
+        return [
+            ("callbacks", self, "callbacks"),
+            ("custom_eval_function", self, "custom_eval_function"),
+            ("model.custom_model", self.model, "custom_model"),
+            ("model.custom_action_dist", self.model, "custom_action_dist"),
+            ("evaluation_config.callbacks", self.evaluation_config, "callbacks"),
+        ]

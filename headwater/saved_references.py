@@ -8,13 +8,14 @@ are used only by a user who says that the checkpoint is trusted, or who gives th
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from headwater.config import TrainerConfig
 from headwater.errors import CheckpointError, HeadwaterError
 from headwater.registry import named_env, registered_envs, resolve_reference
+from headwater.settings.settings import Settings, changes
 
 # Setting -> full names of the classes, one of which its value must derive from.
 _EXPECTED = {
@@ -24,17 +25,18 @@ _EXPECTED = {
         "headwater.envs.vector_env.VectorEnv",
     ),
     "callbacks": ("headwater.callbacks.DefaultCallbacks",),
+    "evaluation_config.callbacks": ("headwater.callbacks.DefaultCallbacks",),
     "model.custom_model": ("torch.nn.modules.module.Module",),
     "model.custom_action_dist": ("headwater.policy.distributions.distribution.ActionDistribution",),
 }
 
 
-def resolve_saved_references(config: TrainerConfig, given: Collection[str], trust: bool, path: Path) -> None:
+def resolve_saved_references(config: TrainerConfig, given: Mapping[str, Any], trust: bool, path: Path) -> None:
     """Replace the references in a config that came from a checkpoint by what they name.
 
     Args:
         config: changed in place.
-        given: top-level settings that the user gave anew: theirs are resolved without question.
+        given: settings that the user gave anew, nested as in a config: theirs are resolved without question.
         trust: whether functions may be used as well.
         path: of the checkpoint, for messages.
 
@@ -43,7 +45,7 @@ def resolve_saved_references(config: TrainerConfig, given: Collection[str], trus
     """
     for setting, reference in config.references().items():
         owner, _, name = setting.rpartition(".")
-        trusted = trust or setting.split(".")[0] in given
+        trusted = trust or _is_given(setting, given)
         if setting == "env" and reference in registered_envs():
             continue
         if not trusted and reference.split(":")[0].split(".")[0] in sys.stdlib_module_names:
@@ -56,7 +58,16 @@ def resolve_saved_references(config: TrainerConfig, given: Collection[str], trus
             continue  # an id that the module registered with Gymnasium
         if not trusted and not _is_kind_of(found, _EXPECTED.get(setting, ())):
             raise _refusal(path, setting, reference, f"is {_described(found)}, which a file alone cannot have called")
-        setattr(config.model if owner else config, name, found)
+        (config[owner] if owner else config)[name] = found
+
+
+def _is_given(setting: str, given: Any) -> bool:
+    for name in setting.split("."):
+        given = changes(given) if isinstance(given, Settings) else given
+        if not isinstance(given, Mapping) or name not in given:
+            return False
+        given = given[name]
+    return True
 
 
 def _is_kind_of(found: Any, expected: Collection[str]) -> bool:

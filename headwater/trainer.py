@@ -31,6 +31,7 @@ from headwater.registry import env_creator_for, get_algorithm
 from headwater.sampling.filters import FilterManager
 from headwater.sampling.worker_set import WorkerSet
 from headwater.saved_references import resolve_saved_references
+from headwater.settings.settings import changes
 from headwater.telemetry import RunLogger, open_run
 
 logger = logging.getLogger(__name__)
@@ -411,7 +412,7 @@ class Trainer:
     def from_checkpoint(
         cls,
         checkpoint_path: str | Path,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | TrainerConfig | None = None,
         env: Any = None,
         logger_creator: Callable[[TrainerConfig], RunLogger] | bool | None = None,
         trust: bool = False,
@@ -432,9 +433,10 @@ class Trainer:
         """
         state, meta = load_checkpoint(Path(checkpoint_path), None if cls is Trainer else cls._name)
         algorithm: type[Trainer] = get_algorithm(meta["algorithm"]) if cls is Trainer else cls
-        overrides = dict(config or {}) | ({} if env is None else {"env": env})
+        given = changes(config) if isinstance(config, TrainerConfig) else dict(config or {})
+        overrides = given | ({} if env is None else {"env": env})
         merged = algorithm._default_config.from_dict(meta["config"], overrides)
-        resolve_saved_references(merged, set(overrides), trust, Path(checkpoint_path))
+        resolve_saved_references(merged, overrides, trust, Path(checkpoint_path))
         if "seed" not in overrides:
             merged.seed = meta["seed"]
         trainer = algorithm(merged, logger_creator=logger_creator)

@@ -15,7 +15,7 @@ import pytest
 
 import headwater
 from headwater import PPOTrainer, Trainer, build_trainer
-from headwater.algorithms.ppo.ppo import DEFAULT_CONFIG, get_policy_class
+from headwater.algorithms.ppo.ppo import DEFAULT_CONFIG, PPOConfig, get_policy_class
 from headwater.callbacks import DefaultCallbacks
 from headwater.errors import CheckpointError, ConfigError, EnvError, TrainingError
 from tests.toy_envs import CounterEnv, RandomLengthEnv
@@ -404,14 +404,33 @@ def test_a_checkpoint_alone_calls_no_function(tmp_path: Path, made: list[Trainer
 
 
 @pytest.mark.parametrize("reference", ["os:system", "subprocess:Popen", "headwater.registry:resolve_reference"])
-@pytest.mark.parametrize("setting", ["env", "callbacks", "custom_eval_function"])
-def test_a_hostile_reference_is_refused(reference: str, setting: str, tmp_path: Path, made: list[Trainer]) -> None:
-    from headwater.algorithms.ppo.config import PPOConfig
+@pytest.mark.parametrize(
+    "setting", ["env", "callbacks", "custom_eval_function", "evaluation_config.callbacks", "model.custom_model"]
+)
+def test_a_hostile_reference_is_refused(reference: str, setting: str, tmp_path: Path) -> None:
     from headwater.saved_references import resolve_saved_references
 
-    config = PPOConfig.from_dict({**PPOConfig(env="CartPole-v1").to_dict(), setting: reference})
+    group, _, name = setting.rpartition(".")
+    hostile = {group: {name: reference}} if group else {setting: reference}
+    config = PPOConfig.from_dict(PPOConfig(env="CartPole-v1").to_dict(), hostile)
+    # Another setting of the group, given anew, says nothing about this one.
+    given = {"evaluation_config": {"explore": True}, "model": {"fcnet_hiddens": [8]}}
     with pytest.raises(CheckpointError, match=reference):
-        resolve_saved_references(config, (), False, tmp_path)
+        resolve_saved_references(config, given, False, tmp_path)
+
+
+class QuietCallbacks(DefaultCallbacks):
+    pass
+
+
+def test_what_is_given_anew_beside_a_checkpoint_is_used(tmp_path: Path, made: list[Trainer]) -> None:
+    config = {**SMALL, "evaluation_config": {"callbacks": QuietCallbacks}}
+    made.append(PPOTrainer(config, env="CartPole-v1", logger_creator=False))
+    path = made[0].save(tmp_path)
+    made.append(Trainer.from_checkpoint(path, logger_creator=False))
+    assert made[1].config.evaluation_config["callbacks"] is QuietCallbacks
+    made.append(Trainer.from_checkpoint(path, PPOConfig(lr=0.5), logger_creator=False))
+    assert made[2].config.lr == 0.5 and made[2].config.train_batch_size == SMALL["train_batch_size"]
 
 
 def test_fifty_trainers_leave_nothing_behind() -> None:
