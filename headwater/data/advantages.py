@@ -20,6 +20,8 @@ from headwater.data.sample_batch import BatchError, SampleBatch
 Float64 = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 
+SMALLEST_STD = 1e-4
+
 
 def gae(
     rewards: NDArray,
@@ -131,6 +133,20 @@ def compute_advantages(
         rollout[SampleBatch.ADVANTAGES] = targets
         rollout[SampleBatch.VALUE_TARGETS] = np.zeros_like(targets)
     return rollout
+
+
+def standardized(x: NDArray, mask: NDArray | None = None) -> Float32:
+    """`(x - mean) / max(1e-4, std)` over the rows where `mask` is true; 0 elsewhere. x [B, ...], mask [B]."""
+    real = x if mask is None else x[np.asarray(mask) > 0]
+    if real.size == 0:
+        return np.zeros(x.shape, dtype=np.float32)
+    centred = np.subtract(real, real.mean(dtype=np.float64), dtype=np.float64)
+    centred /= max(SMALLEST_STD, float(np.sqrt(np.mean(centred * centred))))
+    if mask is None:
+        return centred.astype(np.float32)
+    result = np.zeros(x.shape, dtype=np.float32)
+    result[np.asarray(mask) > 0] = centred
+    return result
 
 
 def _accumulate(x: Float64, decay: Float64) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headwater.data.advantages import standardized
 from headwater.data.sample_batch import Batch, MultiAgentBatch, SampleBatch
 from headwater.execution.iterators import AsyncGather, LocalIterator, ParallelIterator
 from headwater.execution.plan_state import pack_items, unpack_items
@@ -16,7 +16,6 @@ from headwater.execution.shared_metrics import SAMPLE_TIMER, STEPS_SAMPLED_COUNT
 from headwater.execution.weight_sync import WeightSender
 
 MODES = ("bulk_sync", "async", "raw")
-SMALLEST_STD = 1e-4
 
 
 def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync", num_async: int = 1) -> Any:  # noqa: N802
@@ -188,20 +187,6 @@ class StandardizeFields:
         for name, column in zip(self.fields, batch.columns(self.fields), strict=True):
             result[name] = standardized(np.asarray(column), batch.get(SampleBatch.MASK))
         return result
-
-
-def standardized(x: NDArray, mask: NDArray | None = None) -> NDArray[np.float32]:
-    """`(x - mean) / max(1e-4, std)` over the rows where `mask` is true; 0 elsewhere. x [B, ...], mask [B]."""
-    real = x if mask is None else x[np.asarray(mask) > 0]
-    if real.size == 0:
-        return np.zeros(x.shape, dtype=np.float32)
-    centred = np.subtract(real, real.mean(dtype=np.float64), dtype=np.float64)
-    centred /= max(SMALLEST_STD, float(np.sqrt(np.mean(centred * centred))))
-    if mask is None:
-        return centred.astype(np.float32)
-    result = np.zeros(x.shape, dtype=np.float32)
-    result[np.asarray(mask) > 0] = centred
-    return result
 
 
 def check_batch(item: Any, operator: Any) -> None:

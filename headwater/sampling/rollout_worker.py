@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headwater.callbacks import DefaultCallbacks, make_callbacks, overridden
 from headwater.config import TrainerConfig
+from headwater.data.advantages import standardized
 from headwater.data.sample_batch import DEFAULT_POLICY_ID, Batch, SampleBatch
 from headwater.envs import make_vector_env
 from headwater.envs.env_context import EnvContext
@@ -251,8 +252,7 @@ class RolloutWorker:
             )
         for part in batch.as_multi_agent().policy_batches.values():
             for name in standardize_fields:
-                column = part[name]
-                part[name] = ((column - column.mean()) / max(1e-4, float(column.std()))).astype(np.float32)
+                part[name] = standardized(np.asarray(part[name]), part.get(SampleBatch.MASK))
         return self.learn_on_batch(batch, num_sgd_iter, sgd_minibatch_size), batch.count
 
     # Policies, weights, filters, metrics.
