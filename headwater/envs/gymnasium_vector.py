@@ -177,6 +177,10 @@ class GymnasiumVectorEnv(VectorEnv):
             self._faults.episode_ended(account)
         return self._obs
 
+    def resets_next(self, mask: np.ndarray) -> np.ndarray | None:
+        # Rows that a masked reset has cut show the first observation of their new episode already.
+        return self._finished if self.autoreset_rows else None
+
     @property
     def has_state(self) -> bool:
         return self._has_state

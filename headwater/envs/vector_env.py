@@ -118,6 +118,10 @@ class VectorEnv(ABC):
         """Whether `reset_done` may name envs whose episode has not ended, as a horizon does."""
         return True
 
+    def resets_next(self, mask: np.ndarray) -> np.ndarray | None:
+        """After `reset_done(mask)`: the envs that only reset in their next step, bool `[N]`; None where none does."""
+        return mask if self.autoreset_rows else None
+
     @property
     def has_state(self) -> bool:
         """Whether `get_state` can save the envs."""

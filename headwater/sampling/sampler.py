@@ -125,6 +125,8 @@ class VectorSampler:
         self._restarts = number
         self._obs = None
         self._seeded = False
+        if self.config.in_evaluation:  # a round draws the same numbers whatever was evaluated before it
+            self._streams = EnvStreams([*self._key, number], self._env_indices.tolist())
 
     def get_metrics(self) -> list[RolloutMetrics]:
         """The episodes that ended since the last call."""
@@ -257,8 +259,7 @@ class VectorSampler:
                     begun = done & active
                     again = begun if env.can_skip else env_done
                 obs = env.reset_done(again)
-                if env.autoreset_rows:
-                    self._autoreset = again
+                self._autoreset = env.resets_next(again)
                 self._begin_episodes(np.flatnonzero(begun), obs)
             t += 1
         self._obs = obs if may_start is None else None

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.data.sample_batch import SampleBatch
 from headwater.errors import EnvError
-from tests.sampling.test_rollout_worker import make_worker
+from tests.sampling.test_rollout_worker import MODES, make_worker
 from tests.toy_envs import CounterEnv
 
 
@@ -90,9 +90,11 @@ def test_faults_without_end_stop_the_run() -> None:
     worker.stop()
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
-def test_a_horizon_truncates_and_resets(batch_mode: str) -> None:
-    worker = make_worker(lambda context: CounterEnv(50, "terminated"), 2, rows=40, horizon=4, batch_mode=batch_mode)
+def test_a_horizon_truncates_and_resets(mode: str, batch_mode: str) -> None:
+    env = MODES[mode](2, length=50, end="terminated")
+    worker = make_worker(env, 2, rows=40, horizon=4, batch_mode=batch_mode)
     batch = worker.sample()
     for episode in batch.split_by_episode():
         np.testing.assert_array_equal(episode[SampleBatch.OBS][:, 0], [0, 1, 2, 3])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headwater.algorithms.ppo.ppo import PPOConfig, get_policy_class
 from headwater.data.sample_batch import SampleBatch
@@ -87,8 +87,6 @@ def test_no_row_is_a_reset(mode: str, num_envs: int) -> None:
 
 
 def test_rows_are_at_least_those_asked_for_in_next_step_mode() -> None:
-    from gymnasium.vector import SyncVectorEnv
-
     def ragged(context: Any) -> SyncVectorEnv:
         lengths = [2, 3, 5, 11]
         return SyncVectorEnv([lambda n=n: CounterEnv(n) for n in lengths], autoreset_mode=AutoresetMode.NEXT_STEP)
@@ -115,12 +113,24 @@ def test_a_fragment_cut_in_mid_episode_is_bootstrapped_and_goes_on() -> None:
     worker.stop()
 
 
+ECHO_MODES: dict[str, Callable[[Any], Any]] = {
+    "copies": lambda context: EchoEnv(),
+    **{
+        mode.name.lower(): lambda context, mode=mode: SyncVectorEnv([EchoEnv] * 2, autoreset_mode=mode)
+        for mode in AutoresetMode
+    },
+}
+
+
+@pytest.mark.parametrize("mode", ECHO_MODES)
 @pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
-def test_a_reward_belongs_to_its_action(batch_mode: str) -> None:
-    worker = make_worker(lambda context: EchoEnv(), 2, rows=40, batch_mode=batch_mode)
+def test_a_reward_belongs_to_its_action(mode: str, batch_mode: str) -> None:
+    worker = make_worker(ECHO_MODES[mode], 2, rows=40, batch_mode=batch_mode)
     for _ in range(3):
         batch = worker.sample()
+        assert len(np.unique(batch[SampleBatch.ACTIONS])) > 5
         np.testing.assert_array_equal(batch[SampleBatch.REWARDS], batch[SampleBatch.ACTIONS])
+        assert (batch[SampleBatch.OBS][:, 0] < 7).all()
     worker.stop()
 
 
@@ -163,6 +173,14 @@ def test_actions_are_mapped_the_same_way_everywhere() -> None:
         np.testing.assert_allclose(worker.env.envs[0].actions[-1], expected, atol=1e-4)
         [action], _, _ = worker.compute_actions([np.zeros(1, np.float32)], explore=False)
         np.testing.assert_allclose(action, expected, atol=1e-4)
+        evaluator = make_worker(
+            lambda context: EchoEnv(action_space=space), 1, rows=8, explore=False, in_evaluation=True,
+            batch_mode="complete_episodes", rollout_fragment_length=1,
+        )  # fmt: skip
+        evaluator.restore(worker.save())
+        evaluator.sample_episodes(1)
+        np.testing.assert_allclose(evaluator.env.envs[0].actions, [expected] * 7, atol=1e-4)
+        evaluator.stop()
     worker.stop()
 
 
@@ -182,6 +200,57 @@ def test_each_env_has_its_own_seed() -> None:
     assert not set(obs[:, 0]) & set(evaluated[:, 0])
 
 
+def test_envs_of_several_workers_share_neither_seeds_nor_noise() -> None:
+    config = PPOConfig(
+        num_envs_per_worker=3, train_batch_size=48, rollout_fragment_length=8, sgd_minibatch_size=0, seed=42
+    )
+    env_id, creator = env_creator_for(lambda context: RandomLengthEnv())
+    first, actions, episodes = [], [], []
+    for index in (1, 2):
+        worker = RolloutWorker(
+            env_creator=creator, env_id=env_id, policy_class=get_policy_class(config), config=config,
+            worker_index=index, num_workers=2,
+        )  # fmt: skip
+        batch = worker.sample()
+        first += batch[SampleBatch.OBS][::8, 0].tolist()
+        actions += [tuple(row) for row in batch[SampleBatch.ACTIONS].reshape(3, 8)]
+        episodes += batch[SampleBatch.EPS_ID].reshape(3, 8).tolist()
+        worker.stop()
+    assert len(set(first)) == 6 and len(set(actions)) == 6
+    assert not {e for row in episodes[:3] for e in row} & {e for row in episodes[3:] for e in row}
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_evaluation_of_vector_envs_runs_whole_episodes_and_no_other(mode: AutoresetMode) -> None:
+    worker = make_worker(
+        lambda context: SyncVectorEnv([lambda n=n: CounterEnv(n) for n in (2, 5, 11)], autoreset_mode=mode), 3, rows=3,
+        in_evaluation=True, batch_mode="complete_episodes", rollout_fragment_length=1,
+        observation_filter="MeanStdFilter",
+    )  # fmt: skip
+    for round_number in range(3):
+        worker.sampler.restart(round_number)
+        episodes = worker.sample_episodes(7)
+        assert sorted(m.episode_length for m in episodes) == [2, 2, 2, 5, 5, 11, 11]
+        assert all(m.episode_length == m.episode_reward for m in episodes)
+    assert worker.filters["default_policy"].rs.n == 0, "evaluation must leave the statistics alone"
+    worker.stop()
+
+
+def test_sampled_actions_of_an_evaluation_depend_on_its_round_only() -> None:
+    def evaluate(*rounds: int) -> list[Any]:
+        worker = make_worker(
+            lambda context: EchoEnv(), 2, rows=2, in_evaluation=True, batch_mode="complete_episodes",
+            rollout_fragment_length=1,
+        )  # fmt: skip
+        for round_number in rounds:
+            worker.sampler.restart(round_number)
+            episodes = worker.sample_episodes(4)
+        worker.stop()
+        return [m.episode_reward for m in episodes]
+
+    assert evaluate(1, 2, 3) == evaluate(3) != evaluate(2)
+
+
 @pytest.mark.parametrize("num_envs", [1, 2, 3, 8])
 def test_evaluation_runs_exactly_the_episodes_asked_for(num_envs: int) -> None:
     RandomLengthEnv.log.clear()
@@ -198,15 +267,45 @@ def test_evaluation_runs_exactly_the_episodes_asked_for(num_envs: int) -> None:
     worker.stop()
 
 
-def test_a_filter_counts_each_row_once() -> None:
-    for mode in MODES:
-        worker = make_worker(MODES[mode](2, length=10), 2, rows=40, observation_filter="MeanStdFilter")
-        worker.sample()
-        [obs_filter] = worker.filters.values()
-        assert obs_filter.rs.n == 40
-        np.testing.assert_allclose(obs_filter.rs.mean, 4.5)
-        np.testing.assert_allclose(obs_filter.rs.std, np.std(np.tile(np.arange(10), 4), ddof=1))
-        worker.stop()
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+@pytest.mark.parametrize("horizon", [None, 5])
+def test_a_filter_counts_each_row_once(mode: str, batch_mode: str, horizon: int | None) -> None:
+    worker = make_worker(
+        MODES[mode](2, length=10), 2, rows=40, observation_filter="MeanStdFilter", batch_mode=batch_mode,
+        horizon=horizon,
+    )  # fmt: skip
+    worker.sample()
+    worker.sample()
+    [obs_filter] = worker.filters.values()
+    assert obs_filter.rs.n == 80
+    length = horizon or 10
+    np.testing.assert_allclose(obs_filter.rs.mean, (length - 1) / 2)
+    np.testing.assert_allclose(obs_filter.rs.std, np.std(np.tile(np.arange(length), 80 // length), ddof=1))
+    worker.stop()
+
+
+def test_a_filter_sees_the_same_in_sampling_and_acting() -> None:
+    worker = make_worker(MODES["copies"](1, length=10), 1, rows=20, observation_filter="MeanStdFilter", model={})
+    worker.sample()
+    [obs_filter] = worker.filters.values()
+    raw = np.array([[7.0]], np.float32)
+    expected = worker.for_policy("default_policy").compute_actions(obs_filter(raw, update=False), explore=False)[2]
+    _, _, extra = worker.compute_actions(list(raw), explore=False)
+    np.testing.assert_array_equal(extra["action_dist_inputs"], expected["action_dist_inputs"])
+    assert obs_filter.rs.n == 20
+    worker.stop()
+
+
+def test_padding_does_not_enter_what_is_standardized() -> None:
+    worker = make_worker(MODES["copies"](1, length=10), 1, rows=6)
+    seen = []
+    worker.learn_on_batch = lambda batch, *args: seen.append(batch["x"])  # type: ignore[method-assign]
+    batch = SampleBatch({"x": np.array([1, -50, 2, 3, np.nan, 4], np.float32), "mask": np.array([1, 0, 1, 1, 0, 1])})
+    worker.sample = lambda: batch  # type: ignore[method-assign]
+    worker.sample_and_learn(6, 1, 0, ["x"])
+    np.testing.assert_allclose(seen[0], [-1.341641, 0, -0.447214, 0.447214, 0, 1.341641], atol=1e-6)
+    worker.stop()
 
 
 def test_clipped_rewards_are_learned_from_and_raw_ones_reported() -> None:
