@@ -91,7 +91,11 @@ def open_run(config: Any, algo: str, env_id: str, seed: int | None) -> RunLogger
 
 
 class _LogFile(logging.Handler):
-    """The messages of the library during a run; a full disk costs messages, and no traceback each."""
+    """The messages of the library during a run; a full disk costs messages, and no traceback each.
+
+    Where nobody has set up logging, Python shows warnings on standard error, but only as long as there is no handler
+    at all: this one passes them on, so that a run is no more silent for having a file.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -101,6 +105,18 @@ class _LogFile(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):
             self._file.append(self.format(record).encode(errors="backslashreplace") + b"\n")
+        last = logging.lastResort
+        if last is not None and record.levelno >= last.level and self._is_the_only_kind(record.name):
+            last.handle(record)
+
+    def _is_the_only_kind(self, name: str) -> bool:
+        """Whether no handler but files of runs hears the logger `name`; of several runs' the first may say so."""
+        handlers: list[logging.Handler] = []
+        logger: logging.Logger | None = logging.getLogger(name)
+        while logger is not None:
+            handlers += logger.handlers
+            logger = logger.parent if logger.propagate else None
+        return handlers[:1] == [self] and all(isinstance(handler, _LogFile) for handler in handlers)
 
     def close(self) -> None:
         self._file.close()

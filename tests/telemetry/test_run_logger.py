@@ -1,5 +1,7 @@
 import logging
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -64,6 +66,23 @@ def test_a_log_that_cannot_be_written_is_silent(tmp_path, capfd):
     with RunLogger(tmp_path, {}):
         logging.getLogger("headwater.test").warning("lost")
     assert "Traceback" not in capfd.readouterr().err
+
+
+SHOWN = """
+import logging, sys
+from headwater.telemetry import RunLogger
+{before}
+with RunLogger(sys.argv[1], {{}}), RunLogger(sys.argv[2], {{}}):
+    logging.getLogger("headwater.test").warning("the disk is full")
+    logging.getLogger("headwater.test").info("not for the terminal")
+"""
+
+
+@pytest.mark.parametrize("before", ["", "logging.basicConfig(format='mine: %(message)s')"])
+def test_warnings_are_seen_once_on_the_terminal_as_well(tmp_path, before):
+    command = [sys.executable, "-c", SHOWN.format(before=before), str(tmp_path / "a"), str(tmp_path / "b")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ("mine: " if before else "") + "the disk is full\n"
 
 
 def test_a_result_costs_little(tmp_path):
