@@ -11,12 +11,15 @@ from types import FrameType, TracebackType
 from typing import Any
 
 PATIENCE_S = 5.0  # what an iteration may still take after the signal; saving and closing come on top
+CLOSING_PATIENCE_S = 1.0
+INSISTENCE_S = 0.5  # between two attempts to break off code that catches everything
+ATTEMPTS = 3
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # SIGHUP: the terminal was closed; absent on Windows
 
 
 class OutOfPatience(BaseException):
-    """The iteration that was to be finished takes too long. No `Exception`, so that no env or callback swallows it."""
+    """What was to be finished takes too long. No `Exception`, so that no env or callback swallows it lightly."""
 
 
 class StopSignals:
@@ -28,7 +31,8 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self._iterating = False
+        self._patience: float | None = None  # of the block that is being run
+        self._attempts = 0
         self._pid = os.getpid()
         self._previous: dict[int, Any] = {}
 
@@ -43,17 +47,21 @@ class StopSignals:
         return "" if self.received is None else signal.Signals(self.received).name
 
     @contextlib.contextmanager
-    def limiting_patience(self) -> Iterator[None]:
-        """Around an iteration: it is broken off if it takes longer than `PATIENCE_S` after a signal.
+    def limiting_patience(self, seconds: float = PATIENCE_S) -> Iterator[None]:
+        """Break the block off if it takes longer than `seconds` after a signal, or after its start if that is later.
+
+        Where the block catches even that, several times, the process ends at once.
 
         Raises:
             OutOfPatience: inside the block, wherever it is.
         """
-        self._iterating = True
+        self._patience, self._attempts = seconds, 0
+        if self.received is not None:
+            self._set_alarm(seconds)
         try:
             yield
         finally:
-            self._iterating = False
+            self._patience = None
             if self.received is not None:
                 self._set_alarm(0.0)
 
@@ -79,22 +87,31 @@ class StopSignals:
         elif self.received is None:
             self.received = number
             _tell(f"headwater: {self.name}: stopping after this iteration, then saving. Ctrl-C again stops at once.")
-            if self._iterating:
-                self._set_alarm(PATIENCE_S)
+            if self._patience is not None:
+                self._set_alarm(self._patience)
         elif number == signal.SIGINT:
+            self._stop_at_once(128 + signal.SIGINT)
+
+    @staticmethod
+    def _stop_at_once(status: int) -> None:
+        with contextlib.suppress(ValueError):  # closed
             if sys.stdout.isatty():
                 _write(1, "\x1b[?25h")  # a live display hides the cursor
-            _write(2, "\nheadwater: stopped at once; what was saved before is intact.\n")
-            os._exit(128 + signal.SIGINT)
+        _write(2, "\nheadwater: stopped at once; what was saved before is intact.\n")
+        os._exit(status)
 
     def _set_alarm(self, seconds: float) -> None:
         if hasattr(signal, "setitimer") and self._previous:
             signal.signal(signal.SIGALRM, self._lose_patience)
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            signal.setitimer(signal.ITIMER_REAL, seconds, INSISTENCE_S if seconds else 0.0)
 
     def _lose_patience(self, number: int, frame: FrameType | None) -> None:
-        if self._iterating and os.getpid() == self._pid:
-            raise OutOfPatience
+        if self._patience is None or os.getpid() != self._pid:
+            return
+        self._attempts += 1
+        if self._attempts > ATTEMPTS:
+            self._stop_at_once(self.exit_status)
+        raise OutOfPatience
 
     @staticmethod
     def _handle_in_forked_child(number: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headwater.cli.output import say
+from headwater.cli.output import say, warn
 from headwater.cli.run_files import (
     find_checkpoint,
     is_checkpoint,
@@ -19,7 +19,7 @@ from headwater.cli.run_files import (
     save_stop,
 )
 from headwater.cli.run_request import RunRequest, merge_nested, read_request
-from headwater.cli.signals import OutOfPatience, StopSignals
+from headwater.cli.signals import CLOSING_PATIENCE_S, OutOfPatience, StopSignals
 from headwater.cli.stopping import StopCriteria
 from headwater.errors import CheckpointError, ConfigError
 from headwater.registry import ALGORITHMS, get_algorithm, get_config_class
@@ -87,7 +87,12 @@ class TrainingRun:
             HeadwaterError: training or the last save failed; a note on it says where the files are.
         """
         with StopSignals() as signals:
-            trainer = self._make_trainer()
+            try:
+                with signals.limiting_patience():
+                    trainer = self._make_trainer()
+            except OutOfPatience:
+                warn(f"headwater: stopped by {signals.name} while the run was being set up; nothing was trained.")
+                return signals.exit_status
             try:
                 criteria = StopCriteria(self._bounds, trainer.config["metrics_smoothing_episodes"])
                 reason = _reached_before(trainer, criteria)
@@ -97,7 +102,7 @@ class TrainingRun:
                 else:
                     checkpoint = latest_checkpoint(Path(trainer.logdir))
             finally:
-                trainer.stop()
+                _stop(trainer, signals)
         ended = signals.received is None
         _report(trainer, reason, checkpoint, mode, ended)
         return signals.exit_status
@@ -148,6 +153,14 @@ def _introduction(trainer: Any, criteria: StopCriteria) -> str:
 def _drop_running_episodes(trainer: Any) -> None:
     """Of an iteration that was broken off, the envs may be in mid-step: they begin new episodes where it goes on."""
     trainer.workers.local_worker().sampler.restart(trainer.iteration)
+
+
+def _stop(trainer: Any, signals: StopSignals) -> None:
+    try:
+        with signals.limiting_patience(CLOSING_PATIENCE_S):
+            trainer.stop()
+    except OutOfPatience:
+        warn("headwater: closing the envs takes too long; they are left to the end of the process.")
 
 
 def _save_at_end(trainer: Any) -> Path | None:

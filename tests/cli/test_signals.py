@@ -86,3 +86,45 @@ def test_a_forked_env_process_ignores_ctrl_c_and_obeys_termination() -> None:
             os._exit(7)
         _, status = os.waitpid(pid, 0)
     assert os.WTERMSIG(status) == signal.SIGTERM and signals.received is None
+
+
+BLOCK = """
+import sys, time
+from headwater.cli.signals import OutOfPatience, StopSignals
+with StopSignals() as signals:
+    try:
+        with signals.limiting_patience({patience}):
+            print("ready", flush=True)
+            {body}
+    except OutOfPatience:
+        pass
+    try:
+        with signals.limiting_patience(0.1):
+            time.sleep(30)
+    except OutOfPatience:
+        print("left", flush=True)
+sys.exit(signals.exit_status)
+"""
+
+
+def run_block(body: str, patience: float) -> tuple[int, str, str, float]:
+    """Exit status, output, errors and seconds of a process that gets SIGTERM within a block of limited patience."""
+    command = [sys.executable, "-c", BLOCK.format(body=body, patience=patience)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    began = time.monotonic()
+    child.terminate()
+    out, err = child.communicate(timeout=20)
+    return child.returncode, out, err, time.monotonic() - began
+
+
+def test_a_block_that_takes_too_long_is_broken_off_and_so_is_one_after_the_signal() -> None:
+    status, out, err, seconds = run_block("time.sleep(30)", 0.2)
+    assert (status, out) == (143, "left\n") and "stopped at once" not in err
+    assert 0.2 < seconds < 10
+
+
+def test_code_that_catches_everything_cannot_keep_the_process() -> None:
+    stubborn = "while True:\n                try: time.sleep(30)\n                except BaseException: pass"
+    status, out, err, seconds = run_block(stubborn, 0.1)
+    assert (status, out) == (143, "") and "stopped at once" in err and seconds < 10

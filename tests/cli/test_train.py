@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -42,6 +43,15 @@ class Breaks(Base):
         if self.steps >= 100:
             raise ValueError("the wheel came off")
         return super().step(action)
+
+class SlowToMake(Base):
+    def __init__(self):
+        print("making", flush=True)
+        time.sleep(60)
+
+class SlowToClose(Base):
+    def close(self):
+        time.sleep(60)
 
 class Slow(Base):
     def step(self, action):
@@ -257,6 +267,18 @@ def test_an_iteration_that_takes_too_long_is_broken_off_and_what_was_learned_is_
     load_checkpoint(run_dir() / "checkpoints/checkpoint_000002")
 
 
+def test_an_env_that_is_slow_to_make_or_close_does_not_hold_up_the_end() -> None:
+    for env, shown in (("toys:SlowToMake", "making"), ("toys:SlowToClose", "training_iteration")):
+        child = start("train", "PPO", "--env", env, *SMALL, "--json")
+        assert child.stdout is not None and shown in child.stdout.readline()
+        began = time.monotonic()
+        child.terminate()
+        out, err = child.communicate(timeout=30)
+        assert time.monotonic() - began < 10 and child.returncode == 143 and "Traceback" not in err
+    assert "closing the envs takes too long" in err
+    load_checkpoint(Path(json.loads(out.splitlines()[-1])["run"]["checkpoint"]))
+
+
 def test_a_second_interrupt_stops_at_once_and_leaves_nothing_damaged() -> None:
     child = start("train", "PPO", "--env", "toys:Slow", *SMALL, "--json", "--checkpoint-freq", "1")
     assert child.stdout is not None and child.stderr is not None
@@ -294,6 +316,22 @@ def test_a_last_save_that_fails_is_told_and_the_status_is_not_zero(monkeypatch: 
     result = run(*CARTPOLE, "--stop-iters", "1")
     assert result.exit_code == 1 and "No space left" in result.stderr and f"{run_dir()}" in result.stderr
     assert not list((run_dir() / "checkpoints").glob("*"))
+
+
+def test_a_full_disk_is_told_and_ends_only_what_cannot_be_saved() -> None:
+    def limit_files() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+
+    command = [sys.executable, "-m", "headwater", *CARTPOLE, "--stop-iters", "8", "--checkpoint-freq", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit_files, check=False)
+    assert done.returncode == 1 and "iteration 8" in done.stdout and "Traceback" not in done.stderr
+    for iteration in (3, 6):
+        assert done.stderr.count(f"Iteration {iteration} could not be saved; training goes on") == 1
+    for file in ("result.jsonl", "TensorBoard"):
+        assert done.stderr.count(f"{file} cannot be written") == 1, done.stderr
+    assert done.stderr.splitlines()[-1].endswith("none was saved")
+    assert list((run_dir() / "checkpoints").iterdir()) == [], "nothing half-written is left"
 
 
 def test_a_run_directory_belongs_to_one_process() -> None:
