@@ -365,21 +365,33 @@ class Trainer:
                 ones are removed as `keep_checkpoints_num` says.
 
         Raises:
-            CheckpointError: it could not be written; earlier ones are intact.
+            CheckpointError: it could not be written, or the weights are not finite; earlier ones are intact.
         """
         if checkpoint_dir is not None:
             return self.save_checkpoint(checkpoint_dir)
         manager = self._manager()
-        path = manager.save(self.__getstate__(), self._meta(), self.iteration, self._last_result)
+        path = manager.save(self._state_to_save(), self._meta(), self.iteration, self._last_result)
         self._after_checkpoint()
         return str(path)
 
     def save_checkpoint(self, checkpoint_dir: str | Path) -> str:
         """Write the whole state to `checkpoint_dir/checkpoint_<iteration>`; returns that path."""
         path = Path(checkpoint_dir) / f"checkpoint_{self.iteration:06d}"
-        saved = save_checkpoint(path, self.__getstate__(), {**self._meta(), "iteration": self.iteration})
+        saved = save_checkpoint(path, self._state_to_save(), {**self._meta(), "iteration": self.iteration})
         self._after_checkpoint()
         return str(saved)
+
+    def _state_to_save(self) -> dict[str, Any]:
+        state = self.__getstate__()
+        for policy_id, policy_state in state["worker"]["policies"].items():
+            bad = [name for name, weight in policy_state["weights"].items() if not np.isfinite(weight).all()]
+            if bad:
+                raise CheckpointError(
+                    f"Iteration {self.iteration} is not saved: {len(bad)} weights of {policy_id} hold NaN or infinite "
+                    f"values ({', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''}). The policy has diverged: go on "
+                    "from an earlier checkpoint with a lower lr, or with grad_clip set."
+                )
+        return state
 
     def _save_in_passing(self) -> None:
         """A periodic save that fails costs a warning, not the run."""
@@ -396,7 +408,7 @@ class Trainer:
         """Go on from a checkpoint of the same algorithm and spaces.
 
         Raises:
-            CheckpointError: it is damaged, foreign, or does not fit.
+            CheckpointError: it is damaged, foreign, or does not fit; this trainer is then as it was.
         """
         self.load_checkpoint(checkpoint_path)
 
@@ -404,7 +416,7 @@ class Trainer:
         """See `restore`."""
         state, meta = load_checkpoint(Path(checkpoint_path), self._name)
         self._check_spaces(meta, checkpoint_path)
-        self.__setstate__(state)
+        self.restore_from_object(state)
         if self.episodes_restarted:
             logger.warning("%s: the envs' own state is not in the checkpoint; their episodes restart.", checkpoint_path)
 
@@ -453,8 +465,13 @@ class Trainer:
         return self.__getstate__()
 
     def restore_from_object(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `save_to_object()`."""
-        self.__setstate__(state)
+        """Go on from a `save_to_object()`; after an error the trainer is as it was, but for episodes that restart."""
+        before = self.__getstate__()
+        try:
+            self.__setstate__(state)
+        except BaseException:
+            self.__setstate__(before)
+            raise
 
     def __getstate__(self) -> dict[str, Any]:
         return {

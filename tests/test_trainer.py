@@ -18,7 +18,7 @@ from headwater import PPOTrainer, Trainer, build_trainer
 from headwater.algorithms.ppo.ppo import DEFAULT_CONFIG, PPOConfig, get_policy_class
 from headwater.callbacks import DefaultCallbacks
 from headwater.errors import CheckpointError, ConfigError, EnvError, TrainingError
-from tests.toy_envs import CounterEnv, RandomLengthEnv
+from tests.toy_envs import CounterEnv, LinearCritic, RandomLengthEnv
 
 SMALL = {"num_envs_per_worker": 4, "train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2, "seed": 3}
 ROOT = Path(headwater.__file__).parent.parent
@@ -68,6 +68,7 @@ print(json.dumps([result["timesteps_total"], result["episodes_total"], result["e
         ("CartPole-v1", {"vectorization": "sync", "observation_filter": "MeanStdFilter"}),
         ("CartPole-v1", {"batch_mode": "complete_episodes"}),
         ("Pendulum-v1", {"kl_coeff": 0.3}),
+        ("CartPole-v1", {"exploration_config": {"random_timesteps": 500}, "observation_filter": "MeanStdFilter"}),
         ("Acrobot-v1", {"lr_schedule": [[0, 1e-3], [1000, 1e-4]], "entropy_coeff_schedule": [[0, 0.1], [500, 0.0]]}),
         ("MountainCarContinuous-v0", {}),
         ("tests.toy_envs:RandomLengthEnv", {"checkpoint_barrier": True}),
@@ -386,6 +387,45 @@ def test_another_envs_checkpoint_is_refused(tmp_path: Path, made: list[Trainer])
         made[1].restore(made[0].save(tmp_path))
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_never_saved(bad: float, tmp_path: Path, made: list[Trainer]) -> None:
+    settings = {"checkpoint_freq": 1, "local_dir": str(tmp_path), "model": {"custom_model": LinearCritic}}
+    made.append(PPOTrainer({**SMALL, **settings}, env="CartPole-v1"))
+    made[0].train()
+    saved = set(tmp_path.rglob("checkpoint_*"))
+    assert len(saved) >= 1
+    made[0].get_policy().model.outputs.data[1] = bad  # set_weights would refuse it
+    for save in (made[0].save, lambda: made[0].save(tmp_path / "mine"), lambda: made[0].save_checkpoint(tmp_path)):
+        with pytest.raises(CheckpointError, match="NaN or infinite"):
+            save()
+    assert set(tmp_path.rglob("checkpoint_*")) == saved
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "message"),
+    [
+        ("CartPole-v1", {"model": {"fcnet_hiddens": [8]}}, "policy/dense_0/kernel"),
+        ("CartPole-v1", {"observation_filter": "MeanStdFilter"}, "observation_filter"),
+        ("CartPole-v1", {"num_envs_per_worker": 2}, "num_envs_per_worker"),
+        ("Acrobot-v1", {}, "observation space"),
+    ],
+)
+def test_a_trainer_is_as_it_was_after_a_restore_that_failed(
+    env: str, settings: dict[str, Any], message: str, tmp_path: Path, made: list[Trainer]
+) -> None:
+    made += [PPOTrainer({**SMALL, **settings}, env=env, logger_creator=False) for _ in range(2)]
+    made.append(PPOTrainer({**SMALL, "seed": 8, "kl_coeff": 0.7}, env="CartPole-v1", logger_creator=False))
+    results = [trainer.train() for trainer in made]
+    path = made[2].save(tmp_path)
+    with pytest.raises(headwater.HeadwaterError, match=message):
+        made[0].restore(path)
+    assert made[0].iteration == 1 and made[0].get_policy().coefficients == made[1].get_policy().coefficients
+    for _ in range(2):
+        results = [trainer.train() for trainer in made[:2]]
+    assert without_times(results[0]) == without_times(results[1])
+    np.testing.assert_array_equal(flat_weights(made[0]), flat_weights(made[1]))
+
+
 def make_counter(context: Any) -> CounterEnv:
     return CounterEnv()
 
@@ -401,6 +441,21 @@ def test_a_checkpoint_alone_calls_no_function(tmp_path: Path, made: list[Trainer
     path = made[-1].save(tmp_path / "other")
     with pytest.raises(ConfigError, match="env"):
         Trainer.from_checkpoint(path, logger_creator=False)
+
+
+@pytest.mark.parametrize("explore", [False, True])
+def test_evaluations_after_a_resume_are_those_of_a_run_that_went_on(
+    explore: bool, tmp_path: Path, made: list[Trainer]
+) -> None:
+    settings = {
+        "evaluation_config": {"explore": explore}, "evaluation_num_episodes": 6, "observation_filter": "MeanStdFilter"
+    }  # fmt: skip
+    made.append(PPOTrainer({**SMALL, **settings}, env="CartPole-v1", logger_creator=False))
+    made[0].train()
+    made[0].evaluate()
+    made.append(Trainer.from_checkpoint(made[0].save(tmp_path), logger_creator=False))
+    rounds = [[trainer.evaluate()["evaluation"]["hist_stats"] for _ in range(2)] for trainer in made]
+    assert rounds[0] == rounds[1] and rounds[0][0] != rounds[0][1]
 
 
 @pytest.mark.parametrize("reference", ["os:system", "subprocess:Popen", "headwater.registry:resolve_reference"])

@@ -20,7 +20,7 @@ from headwater.data.sample_batch import DEFAULT_POLICY_ID, Batch, SampleBatch
 from headwater.envs import make_vector_env
 from headwater.envs.env_context import EnvContext
 from headwater.envs.nested import make_gather, take_rows
-from headwater.errors import ConfigError, HeadwaterError, TrainingError
+from headwater.errors import CheckpointError, ConfigError, HeadwaterError, TrainingError
 from headwater.policy.policy import Policy
 from headwater.sampling.episode import AGENT_ID
 from headwater.sampling.filters import Filter, get_filter
@@ -345,7 +345,18 @@ class RolloutWorker:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> bool:
-        """Go on from a `get_state()`; False where running episodes could not be saved, so that new ones start."""
+        """Go on from a `get_state()`; False where running episodes could not be saved, so that new ones start.
+
+        Raises:
+            CheckpointError: it is that of another kind of policy or filter.
+        """
+        for policy_id, obs_filter in self.filters.items():
+            saved, own = (sorted(of) for of in (state["filters"].get(policy_id, {}), obs_filter.get_state()))
+            if saved != own:
+                raise CheckpointError(
+                    f"The state has filter statistics {saved} for {policy_id!r}, and those of the observation_filter "
+                    f"{self.config.observation_filter!r} are {own}: go on with the filter that it was saved with."
+                )
         for policy_id, policy_state in state["policies"].items():
             self.for_policy(policy_id).set_state(policy_state)
         for policy_id, filter_state in state["filters"].items():
