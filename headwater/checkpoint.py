@@ -30,6 +30,7 @@ __all__ = [
     "CheckpointManager",
     "checkpoint_name",
     "clean_stale_temporaries",
+    "find_score",
     "load_checkpoint",
     "read_checkpoint_meta",
     "remove_checkpoint",
@@ -44,11 +45,16 @@ _logger = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
-    """One checkpoint of a run; `score` is NaN where it has none."""
+    """One checkpoint of a run; `score` is NaN where it has none.
+
+    `number` counts the saves of the run. It says which is newer where a run went back to an earlier iteration and went
+    on from there; clocks would not.
+    """
 
     iteration: int
     score: float
     path: Path
+    number: int = 0
 
 
 class CheckpointManager:
@@ -103,33 +109,41 @@ class CheckpointManager:
             self._scan()
 
     def save(
-        self, state: Mapping[str, Any], meta: Mapping[str, Any], iteration: int, result: Mapping[str, Any] | None = None
+        self,
+        state: Mapping[str, Any],
+        meta: Mapping[str, Any],
+        iteration: int,
+        result: Mapping[str, Any] | None = None,
+        score: float | None = None,
     ) -> Path:
         """Write the checkpoint of an iteration, then remove those that are no longer kept.
 
         Args:
             state: The state tree.
-            meta: As for `save_checkpoint`; `iteration` and `score` are added.
+            meta: As for `save_checkpoint`; `iteration`, `score` and `save_number` are added.
             iteration: Its number, which names it.
             result: The iteration's result, which has the score.
+            score: The score itself, where there is no result.
 
         Raises:
             CheckpointError: It could not be written; the earlier ones are intact.
         """
-        score = _find_score(result or {}, self.score_attr)
-        meta = {**meta, "iteration": iteration, "score": {"attr": self.score_attr, "value": score}}
+        score = find_score(result or {}, self.score_attr) if score is None else score
+        number = 1 + max((checkpoint.number for checkpoint in self._checkpoints.values()), default=0)
+        named = {"iteration": iteration, "score": {"attr": self.score_attr, "value": score}, "save_number": number}
+        meta = {**meta, **named}
         try:
             path = save_checkpoint(self.root / checkpoint_name(iteration), state, meta)
         except CheckpointError:
             self.num_failed += 1
             raise
-        self._checkpoints[iteration] = Checkpoint(iteration, score, path)
+        self._checkpoints[iteration] = Checkpoint(iteration, score, path, number)
         self._prune()
         return path
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return what is kept, oldest first; damaged ones are among them."""
-        return [self._checkpoints[iteration] for iteration in sorted(self._checkpoints)]
+        return sorted(self._checkpoints.values(), key=_age)
 
     def latest(self) -> Path | None:
         """Return the newest checkpoint that is whole, or None if there is none at all.
@@ -170,7 +184,7 @@ class CheckpointManager:
     def _find_best(self) -> Checkpoint | None:
         sign = 1.0 if self.score_order == "max" else -1.0
         scored = [checkpoint for checkpoint in self._checkpoints.values() if not math.isnan(checkpoint.score)]
-        return max(scored, key=lambda checkpoint: (sign * checkpoint.score, checkpoint.iteration), default=None)
+        return max(scored, key=lambda checkpoint: (sign * checkpoint.score, _age(checkpoint)), default=None)
 
     def _prune(self) -> None:
         best = self._find_best()
@@ -186,22 +200,29 @@ class CheckpointManager:
             _logger.warning("Old checkpoints in %s could not be tidied: %s", self.root, error)
 
     def _scan(self) -> None:
-        for path in self.root.iterdir():
-            match = _NAME.fullmatch(path.name)
-            if match and path.is_dir():
-                self._checkpoints[int(match[1])] = Checkpoint(int(match[1]), self._read_score(path), path)
+        matches = {path: _NAME.fullmatch(path.name) for path in self.root.iterdir() if path.is_dir()}
+        number = 0
+        for iteration, path in sorted((int(match[1]), path) for path, match in matches.items() if match):
+            score, saved_number = self._read_score_and_number(path)
+            number = number if saved_number is None else saved_number
+            self._checkpoints[iteration] = Checkpoint(iteration, score, path, number)
 
-    def _read_score(self, path: Path) -> float:
+    def _read_score_and_number(self, path: Path) -> tuple[float, int | None]:
         try:
-            score = read_checkpoint_meta(path).get("score")
+            meta = read_checkpoint_meta(path)
         except CheckpointError:
-            return math.nan  # `latest` says what is wrong with it, if it is asked for
-        if isinstance(score, dict) and score.get("attr") == self.score_attr and isinstance(score.get("value"), float):
-            return float(score["value"])
-        return math.nan
+            return math.nan, None  # `latest` says what is wrong with it, if it is asked for
+        score, number = meta.get("score"), meta.get("save_number")
+        value = score.get("value") if isinstance(score, dict) and score.get("attr") == self.score_attr else None
+        return value if isinstance(value, float) else math.nan, number if isinstance(number, int) else None
 
 
-def _find_score(result: Mapping[str, Any], attr: str) -> float:
+def _age(checkpoint: Checkpoint) -> tuple[int, int]:
+    return checkpoint.number, checkpoint.iteration
+
+
+def find_score(result: Mapping[str, Any], attr: str) -> float:
+    """The number in a result under `attr`, nested keys joined by "/"; NaN where there is none."""
     value: Any = result
     for key in attr.split("/"):
         value = value.get(key) if isinstance(value, Mapping) else None

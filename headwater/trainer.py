@@ -6,6 +6,7 @@ train() = step() (one result of the plan) -> filters -> evaluation -> callbacks 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import socket
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from headwater.callbacks import make_callbacks
-from headwater.checkpoint import CheckpointManager, load_checkpoint, save_checkpoint
+from headwater.checkpoint import CheckpointManager, find_score, load_checkpoint, save_checkpoint
 from headwater.config import TrainerConfig, merge_config
 from headwater.data.sample_batch import DEFAULT_POLICY_ID
 from headwater.envs.space_json import space_from_json, space_to_json
@@ -100,6 +101,7 @@ class Trainer:
         self._timesteps_at_restore = 0
         self._num_evaluations = 0
         self._last_result: dict[str, Any] = {}
+        self._score = math.nan  # of the present iteration, by checkpoint_score_attr
         merged = merge_config(self._default_config, config)
         if env is not None:
             merged.env = env
@@ -210,6 +212,7 @@ class Trainer:
         self._describe(result, time.monotonic() - start)
         self.callbacks.on_train_result(trainer=self, result=result)
         self._last_result = result
+        self._score = find_score(result, self.config.checkpoint_score()[0])
         if (run := self._run()) is not None:
             run.on_result(result)
         frequency = self.config.checkpoint_freq
@@ -370,7 +373,7 @@ class Trainer:
         if checkpoint_dir is not None:
             return self.save_checkpoint(checkpoint_dir)
         manager = self._manager()
-        path = manager.save(self._state_to_save(), self._meta(), self.iteration, self._last_result)
+        path = manager.save(self._state_to_save(), self._meta(), self.iteration, score=self._score)
         self._after_checkpoint()
         return str(path)
 
@@ -483,6 +486,7 @@ class Trainer:
                 "time_total_s": self._time_total_s,
                 "num_evaluations": self._num_evaluations,
                 "barrier": self.config.checkpoint_barrier,
+                "score": {"attr": self.config.checkpoint_score()[0], "value": self._score},
             },
         }
 
@@ -497,6 +501,8 @@ class Trainer:
         self._time_since_restore_s, self._iterations_since_restore = 0.0, 0
         self._timesteps_at_restore = self.train_exec_impl.shared_metrics.counters["num_steps_sampled"]
         self._last_result = {}
+        score = own.get("score", {})
+        self._score = score["value"] if score.get("attr") == self.config.checkpoint_score()[0] else math.nan
         if own["barrier"]:
             self.workers.local_worker().sampler.restart(self.iteration)
         self.episodes_restarted = not carried_on and not own["barrier"]

@@ -188,6 +188,17 @@ def test_order_is_by_iteration_not_by_the_clock(tmp_path):
     assert CheckpointManager(tmp_path).latest().name == "checkpoint_1000000"
 
 
+def test_a_run_that_went_back_has_its_newest_checkpoint_where_it_is_now(tmp_path):
+    manager = CheckpointManager(tmp_path, keep_num=2)
+    save_all(manager, [1.0, 9.0, 2.0, 3.0, 4.0])
+    path = manager.save({}, {}, 3, {"episode_reward_mean": 1.0})  # after a restore of iteration 2
+    assert path.is_dir() and kept(manager) == [2, 5, 3]
+    for known in (manager, CheckpointManager(tmp_path, keep_num=2)):
+        assert known.latest() == path and known.best().name == "checkpoint_000002"
+    (tmp_path / checkpoint_name(5) / "checkpoint.json").write_text("{")
+    assert CheckpointManager(tmp_path).latest().name == path.name
+
+
 def test_latest_falls_back_with_a_warning_and_an_explicit_path_does_not(tmp_path, caplog):
     manager = CheckpointManager(tmp_path)
     save_all(manager, [1.0, 2.0, 3.0])

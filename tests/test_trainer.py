@@ -123,6 +123,23 @@ def test_envs_that_cannot_be_saved_restart_and_the_checkpoint_says_so(
     assert made[1].train()["timesteps_total"] == 2 * 128
 
 
+def test_a_restored_trainer_saves_where_it_is_and_knows_its_score(tmp_path: Path, made: list[Trainer]) -> None:
+    config = {**SMALL, "keep_checkpoints_num": 1, "local_dir": str(tmp_path), "tensorboard": False}
+    made.append(PPOTrainer(config, env="CartPole-v1"))
+    made[0].train()
+    first = made[0].save(tmp_path / "kept")
+    score = made[0].train()["episode_reward_mean"]
+    second = made[0].save()
+    made[0].restore(second)
+    assert made[0].save() == second
+    best = json.loads((Path(second).parent / "best.json").read_text(encoding="utf-8"))
+    assert best["checkpoint"] == Path(second).name and best["score"] == score
+    made[0].train()
+    made[0].save()
+    made[0].restore(first)
+    assert Path(made[0].save()).name == "checkpoint_000001" and Path(made[0].save()).is_dir()
+
+
 def test_settings_given_at_restore_win(tmp_path: Path, made: list[Trainer]) -> None:
     made.append(PPOTrainer(SMALL, env="CartPole-v1", logger_creator=False))
     made[0].train()
