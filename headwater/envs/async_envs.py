@@ -10,8 +10,10 @@ import contextlib
 import functools
 import multiprocessing
 import signal
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -32,18 +34,21 @@ def make_async_vector_env(
     Raises:
         EnvError: an env could not be made.
     """
-    make = functools.partial(_make_in_process, make_env, env_id, worker_index)
-    try:
-        return AsyncVectorEnv(
-            [functools.partial(make, index) for index in range(num_envs)], autoreset_mode=AutoresetMode.NEXT_STEP
-        )
-    except EnvError:
-        raise
-    except Exception as error:
-        raise EnvError(
-            f"Env {env_id!r} (worker {worker_index}): its {num_envs} processes could not be started: "
-            f"{type(error).__name__}: {error}. Set vectorization='sync' to see the env's own error in this process."
-        ) from error
+    with tempfile.TemporaryDirectory(prefix="headwater-", ignore_cleanup_errors=True) as notes:
+        make = functools.partial(_make_in_process, make_env, env_id, worker_index, Path(notes))
+        try:
+            return AsyncVectorEnv(
+                [functools.partial(make, index) for index in range(num_envs)], autoreset_mode=AutoresetMode.NEXT_STEP
+            )
+        except EnvError:
+            raise
+        except Exception as error:
+            told = next((note.read_text(encoding="utf-8") for note in sorted(Path(notes).glob("*.txt"))), None)
+            raise EnvError(
+                told
+                or f"Env {env_id!r} (worker {worker_index}): its {num_envs} processes could not be started: "
+                f"{type(error).__name__}: {error}. Set vectorization='sync' to see the env's own error in this process."
+            ) from error
 
 
 def close_async_vector_env(env: AsyncVectorEnv, timeout_s: float) -> None:
@@ -73,11 +78,18 @@ def ended_processes(env: AsyncVectorEnv) -> str:
 
 
 def _make_in_process(
-    make_env: Callable[[int], gymnasium.Env], env_id: str, worker_index: int, index: int
+    make_env: Callable[[int], gymnasium.Env], env_id: str, worker_index: int, notes: Path, index: int
 ) -> gymnasium.Env:
     if multiprocessing.parent_process() is not None:
         _leave_signals_to_the_driver()
-    return CheckedEnv(make_env(index), env_id, worker_index, index)
+    try:
+        return CheckedEnv(make_env(index), env_id, worker_index, index)
+    except EnvError as error:
+        # The process ends before it hears of its pipe, so that the driver would learn no more than that.
+        note = notes / f"{index:06d}.tmp"
+        note.write_text(str(error), encoding="utf-8")
+        note.rename(note.with_suffix(".txt"))
+        raise
 
 
 def _leave_signals_to_the_driver() -> None:

@@ -132,8 +132,16 @@ def test_a_constructor_that_fails() -> None:
             raise OSError("no display")
         return FaultyEnv()
 
-    with pytest.raises(EnvError, match="processes could not be started.*vectorization='sync'"):
+    with pytest.raises(EnvError, match="'Toy-v0'.*sub-env [01].*OSError: no display"):
         make(only_there)
+
+    def dies_there(context: EnvContext) -> FaultyEnv:
+        if multiprocessing.parent_process() is not None:
+            os._exit(3)
+        return FaultyEnv()
+
+    with pytest.raises(EnvError, match="processes could not be started.*vectorization='sync'"):
+        make(dies_there)
 
 
 def test_a_hanging_close_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
