@@ -35,6 +35,7 @@ _PUBLIC = {
     "Policy": "headwater.policy.policy",
     "build_policy": "headwater.policy.policy_template",
     "ModelCatalog": "headwater.policy.catalog",
+    "ExportedPolicy": "headwater.sampling.exported_policy",
     # the plan
     "LocalIterator": "headwater.execution.iterators",
     # what can go wrong
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from headwater.policy.policy import Policy as Policy
     from headwater.policy.policy_template import build_policy as build_policy
     from headwater.registry import register_env as register_env
+    from headwater.sampling.exported_policy import ExportedPolicy as ExportedPolicy
     from headwater.sampling.rollout_worker import RolloutWorker as RolloutWorker
     from headwater.sampling.worker_set import WorkerSet as WorkerSet
     from headwater.trainer import Trainer as Trainer

@@ -355,8 +355,12 @@ class Trainer:
         self.workers.local_worker().set_weights(weights)
 
     def export_policy_model(self, export_dir: str | Path, policy_id: str = DEFAULT_POLICY_ID) -> Path:
-        """Write the policy's network and weights, readable without this trainer."""
-        return Path(self.workers.local_worker().for_policy(policy_id).export_model(export_dir))
+        """Write the policy with all that acting on raw observations needs; `ExportedPolicy.load` reads it.
+
+        Raises:
+            ConfigError: the network or the distribution is a class of the user's own, which a file cannot hold.
+        """
+        return self.workers.local_worker().export_policy(export_dir, policy_id)
 
     # Saving and restoring.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from headwater.data.advantages import standardized
 from headwater.data.sample_batch import DEFAULT_POLICY_ID, Batch, SampleBatch
 from headwater.envs import make_vector_env
 from headwater.envs.env_context import EnvContext
-from headwater.envs.nested import make_gather, take_rows
-from headwater.errors import CheckpointError, ConfigError, HeadwaterError, TrainingError
+from headwater.envs.nested import make_gather
+from headwater.errors import CheckpointError, ConfigError, TrainingError
 from headwater.policy.policy import Policy
 from headwater.sampling.episode import AGENT_ID
+from headwater.sampling.exported_policy import ActingChain, write_exported_policy
 from headwater.sampling.filters import Filter, get_filter
 from headwater.sampling.metrics import RolloutMetrics
 from headwater.sampling.preprocessors import get_action_adapter, get_encoder
@@ -183,21 +185,18 @@ class RolloutWorker:
         Returns:
             B actions as the env takes them; state outputs; the policy's extra fetches ([B, ...] each).
         """
-        policy = self.for_policy(policy_id)
-        batch = self._gather([self._checked(observation) for observation in observations])
-        x = self.filters[policy_id](self.encoder.encode(batch), update=False)
-        actions, state_out, extra = policy.compute_actions(x, explore=explore, **kwargs)
-        env_actions = self.action_adapter.to_env(actions)
-        return [take_rows(env_actions, i) for i in range(len(observations))], state_out, extra
+        return self.acting_chain(policy_id).compute_actions(observations, explore, **kwargs)
 
-    def _checked(self, observation: Any) -> Any:
-        space = self.env.observation_space
-        if space.shape is not None and np.shape(observation) != space.shape:
-            raise HeadwaterError(
-                f"{self.env_id}: the observation has shape {np.shape(observation)}, but the env's space is {space}. "
-                "Give one observation as env.reset() or env.step() returns it (compute_actions takes many)."
-            )
-        return np.asarray(observation, space.dtype) if space.shape is not None else observation
+    def acting_chain(self, policy_id: str = DEFAULT_POLICY_ID) -> ActingChain:
+        """From raw observations to env actions with one policy."""
+        policy = self.for_policy(policy_id)
+        return ActingChain(
+            self.encoder, self.filters[policy_id], policy, self.action_adapter, self._gather, self.env_id
+        )
+
+    def export_policy(self, path: str | Path, policy_id: str = DEFAULT_POLICY_ID) -> Path:
+        """Write a policy to a directory, with all that acting needs; see `ExportedPolicy`."""
+        return write_exported_policy(path, self.acting_chain(policy_id), self.config)
 
     # Learning.
 

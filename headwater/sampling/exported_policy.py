@@ -1,0 +1,167 @@
+"""Acting on raw observations: the one chain behind `Trainer.compute_action` and behind exported policies.
+
+    raw observations -> encoder -> filter -> policy -> action adapter -> actions as the env takes them
+
+An export is a directory that holds the whole chain and needs neither a framework nor the trainer to be used: what
+`Policy.export_model` writes (network, weights, distribution), and beside it `acting.json`
+
+    {"format": "headwater-acting", "version": 1,
+     "observation_space": ..., "action_space": ...,    the env's, as headwater.envs.space_json writes spaces
+     "clip_actions": bool, "normalize_actions": bool,
+     "observation_filter": "NoFilter" | "MeanStdFilter", "filter": its statistics,
+     "timestep": int}                                  env steps of the run, which exploration follows
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwater.envs.nested import Gather, as_row, make_gather, take_rows, tree_leaves
+from headwater.envs.space_json import space_from_json, space_to_json
+from headwater.errors import CheckpointError, HeadwaterError
+from headwater.files import replace_file
+from headwater.frameworks.numpy.policy import NumpyPolicy
+from headwater.policy.policy import Policy
+from headwater.sampling.filters import Filter, get_filter
+from headwater.sampling.preprocessors import ActionAdapter, Encoder, get_action_adapter, get_encoder
+
+FORMAT, VERSION = "headwater-acting", 1
+_FILE = "acting.json"
+
+
+class ActingChain(NamedTuple):
+    """All that stands between an env's observations and its actions; statistics are read, never changed."""
+
+    encoder: Encoder
+    obs_filter: Filter
+    policy: Policy
+    action_adapter: ActionAdapter
+    gather: Gather
+    env_id: str
+
+    def compute_actions(
+        self, observations: Sequence[Any], explore: bool | None = None, **kwargs: Any
+    ) -> tuple[list[Any], list[Any], dict[str, Any]]:
+        """See `RolloutWorker.compute_actions`."""
+        x = self.obs_filter(self._encoded(observations), update=False)
+        actions, state_out, extra = self.policy.compute_actions(x, explore=explore, **kwargs)
+        env_actions = self.action_adapter.to_env(actions)
+        return [take_rows(env_actions, i) for i in range(len(observations))], state_out, extra
+
+    def _encoded(self, observations: Sequence[Any]) -> NDArray[Any]:
+        space = self.encoder.original_space
+        try:
+            batch = self.gather([as_row(space, observation) for observation in observations])
+            if not all(np.isfinite(leaf).all() for leaf in tree_leaves(batch)):
+                raise ValueError("it holds NaN or infinite values")
+            return self.encoder.encode(batch)
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise HeadwaterError(
+                f"{self.env_id}: an observation does not fit the env's space {space}: {type(error).__name__}: {error}. "
+                "Give observations of the shape and kind that env.reset() and env.step() return; compute_actions takes "
+                "many of them, compute_action one."
+            ) from error
+
+
+class ExportedPolicy:
+    """A trained policy without its trainer or framework: raw observations in, actions for the env out.
+
+    Example:
+        >>> import tempfile
+        >>> from headwater import PPOTrainer
+        >>> with PPOTrainer({"seed": 0}, env="CartPole-v1", logger_creator=False) as trainer:
+        ...     path = trainer.export_policy_model(tempfile.mkdtemp())
+        >>> ExportedPolicy.load(path).compute_action([0.0, 0.1, 0.0, -0.1], explore=False) in (0, 1)
+        True
+    """
+
+    def __init__(self, chain: ActingChain) -> None:
+        self.chain = chain
+
+    @property
+    def observation_space(self) -> Any:
+        """The env's."""
+        return self.chain.encoder.original_space
+
+    @property
+    def action_space(self) -> Any:
+        """The env's."""
+        return self.chain.action_adapter.space
+
+    @classmethod
+    def load(cls, path: str | Path, seed: int | None = None) -> ExportedPolicy:
+        """The policy that `Trainer.export_policy_model` wrote to the directory `path`.
+
+        Args:
+            seed: of the actions that are sampled.
+
+        Raises:
+            CheckpointError: what is there is no such export, or is damaged.
+        """
+        policy = NumpyPolicy.load(path, seed)
+        try:
+            content = json.loads((Path(path) / _FILE).read_text(encoding="utf-8"))
+            if not isinstance(content, dict) or content.get("format") != FORMAT:
+                raise ValueError(f"it has not the format {FORMAT!r}")
+            if content["version"] != VERSION:
+                raise ValueError(f"it has version {content['version']!r}, and this headwater reads {VERSION}")
+            encoder = get_encoder(space_from_json(content["observation_space"]))
+            adapter = get_action_adapter(
+                space_from_json(content["action_space"]),
+                clip_actions=bool(content["clip_actions"]),
+                normalize_actions=bool(content["normalize_actions"]),
+            )
+            if encoder.space != policy.observation_space or adapter.space != policy.action_space:
+                raise ValueError("its spaces are not those of policy.json")
+            obs_filter = get_filter(str(content["observation_filter"]), encoder.space.shape)
+            if content["filter"].keys() != obs_filter.get_state().keys():
+                raise ValueError(f"its filter is no {content['observation_filter']}")
+            obs_filter.set_state(content["filter"])
+            policy.on_global_var_update({"timestep": int(content["timestep"])})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, HeadwaterError) as error:
+            raise CheckpointError(
+                f"{Path(path) / _FILE} cannot be read: {type(error).__name__}: {error}. Give the directory that "
+                "Trainer.export_policy_model(path) wrote."
+            ) from error
+        gather = make_gather(encoder.original_space)
+        return cls(ActingChain(encoder, obs_filter, policy, adapter, gather, str(path)))
+
+    def compute_action(self, observation: Any, explore: bool | None = None) -> Any:
+        """The action for one observation as the env gives it; `explore` None: as in training."""
+        return self.compute_actions([observation], explore)[0]
+
+    def compute_actions(self, observations: Sequence[Any], explore: bool | None = None) -> list[Any]:
+        """An action for each of many observations, in one forward pass."""
+        return self.chain.compute_actions(observations, explore)[0]
+
+
+def write_exported_policy(path: str | Path, chain: ActingChain, config: Any) -> Path:
+    """Write the chain to the directory `path`, made where it is missing.
+
+    Args:
+        config: clip_actions, normalize_actions and observation_filter are read.
+
+    Raises:
+        ConfigError: the network or the distribution is a class of the user's own, which a file cannot hold.
+    """
+    directory = Path(chain.policy.export_model(path))
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "observation_space": space_to_json(chain.encoder.original_space),
+        "action_space": space_to_json(chain.action_adapter.space),
+        "clip_actions": bool(config["clip_actions"]),
+        "normalize_actions": bool(config["normalize_actions"]),
+        "observation_filter": config["observation_filter"],
+        "filter": chain.obs_filter.get_state(),
+        "timestep": chain.policy.global_timestep,
+    }
+    text = json.dumps(content, allow_nan=False, default=np.ndarray.tolist)
+    replace_file(directory / _FILE, (text + "\n").encode())
+    return directory
