@@ -161,14 +161,16 @@ def _type_text(annotation: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON can say it; anything else by its name."""
+    """`value` as JSON can say it; a class as `module:Class`, which a file can hold; anything else by its name."""
+    from headwater.registry import callable_reference
+
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return getattr(value, "__name__", str(value))
+    return callable_reference(value) or getattr(value, "__name__", str(value))
 
 
 def _summary(docstring: str | None) -> str:

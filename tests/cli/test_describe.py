@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from headwater.callbacks import DefaultCallbacks, make_callbacks
 from headwater.cli.main import app
 from headwater.cli.run_request import parse_yaml
 from headwater.registry import get_config_class
@@ -41,9 +42,10 @@ def test_one_setting_and_one_group() -> None:
 def test_the_yaml_is_a_config_of_the_defaults() -> None:
     config_class = get_config_class("PPO")
     defaults = parse_yaml(run(app, ["config", "PPO", "--yaml"]).stdout, "the defaults")
-    defaults.pop("callbacks")  # a class, shown by name
-    assert config_class(**defaults).get("lr") == config_class().get("lr")
-    assert set(defaults) | {"callbacks"} == set(config_class.keys())
+    config = config_class(**defaults)
+    assert set(defaults) == set(config_class.keys())
+    assert config.resolved().to_dict() == config_class().to_dict()
+    assert isinstance(make_callbacks(config.callbacks), DefaultCallbacks)
 
 
 @pytest.mark.parametrize(
