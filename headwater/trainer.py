@@ -28,7 +28,7 @@ from headwater.errors import CheckpointError, TrainingError
 from headwater.evaluation import evaluate_trainer
 from headwater.execution.iterators import LocalIterator
 from headwater.policy.policy import Policy
-from headwater.registry import env_creator_for, get_algorithm
+from headwater.registry import env_creator_for, get_algorithm, resolve_reference
 from headwater.sampling.filters import FilterManager
 from headwater.sampling.worker_set import WorkerSet
 from headwater.saved_references import resolve_saved_references
@@ -130,6 +130,8 @@ class Trainer:
         logging.getLogger("headwater").setLevel("WARNING" if config.log_level == "WARN" else config.log_level)
         self.seed = secrets.randbits(31) if config.seed is None else config.seed
         self.callbacks = make_callbacks(config.callbacks)
+        if isinstance(config.custom_eval_function, str):
+            config.custom_eval_function = resolve_reference(config.custom_eval_function)
         self._init(config, self.env_creator)
         if config.evaluation_interval is not None:
             self._make_evaluation_workers()
@@ -462,6 +464,7 @@ class Trainer:
         try:
             trainer._check_spaces(meta, checkpoint_path)
             trainer.__setstate__(state)
+            trainer.workers.foreach_policy(lambda policy, _: policy.reset_coefficients(overrides))
         except BaseException:
             trainer.stop()
             raise

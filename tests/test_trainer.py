@@ -156,6 +156,8 @@ def test_the_kl_coefficient_is_in_the_checkpoint(tmp_path: Path, made: list[Trai
     path = made[0].save(tmp_path)
     made.append(Trainer.from_checkpoint(path, logger_creator=False))
     assert made[1].get_policy().coefficients["kl_coeff"] == 7.0
+    made.append(Trainer.from_checkpoint(path, {"kl_coeff": 0.5}, logger_creator=False))
+    assert made[2].get_policy().coefficients["kl_coeff"] == 0.5
 
 
 # Results.
@@ -247,6 +249,21 @@ def test_a_custom_evaluation_must_return_metrics(made: list[Trainer]) -> None:
     settings = {"custom_eval_function": lambda trainer, workers: {"mine": workers.local_worker().config.in_evaluation}}
     made.append(PPOTrainer({**SMALL, **settings}, env="CartPole-v1", logger_creator=False))
     assert made[-1].evaluate() == {"evaluation": {"mine": True}}
+
+
+def evaluate_by_name(trainer: Trainer, workers: Any) -> dict[str, Any]:
+    return {"mine": 2}
+
+
+def test_a_custom_evaluation_may_be_named(made: list[Trainer]) -> None:
+    def make(reference: str) -> Trainer:
+        return PPOTrainer({**SMALL, "custom_eval_function": reference}, env="CartPole-v1", logger_creator=False)
+
+    made.append(make(f"{__name__}:evaluate_by_name"))
+    assert made[0].evaluate() == {"evaluation": {"mine": 2}}
+    for reference in ("math:nothing", "math:pi", "evaluate_by_name"):
+        with pytest.raises(ConfigError, match=f"custom_eval_function|{reference}"):
+            make(reference)
 
 
 # Acting.

@@ -8,7 +8,7 @@ All arrays that go in and come out are NumPy's, whatever the framework.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -193,6 +193,11 @@ class Policy(ABC):
     def cur_lr(self) -> float:
         """The learning rate at `global_timestep`."""
         return float(self._lr_schedule(self.global_timestep))
+
+    def reset_coefficients(self, names: Iterable[str]) -> None:
+        """Those of `names` that are coefficients without a schedule start anew at their settings."""
+        for name in set(names) & (self.coefficients.keys() - self._coefficient_schedules.keys()):
+            self.coefficients[name] = float(self.config[name])
 
     def _follow_schedules(self) -> None:
         for name, schedule in self._coefficient_schedules.items():
