@@ -132,7 +132,9 @@ def _creator_by_id(env_id: str) -> EnvCreator:
         try:
             return _call(lambda: gymnasium.make(env_id, **context), env_id, context)
         except gymnasium.error.DependencyNotInstalled as error:
-            raise EnvError(f"env {env_id!r} needs a package that is not installed: {error}") from error
+            raise EnvError(
+                f"env {env_id!r} needs a package that is not installed: {error}.{install_hint(env_id)}"
+            ) from error
 
     return _bearing(make, env_id, env_id)
 
@@ -158,7 +160,9 @@ def named_env(env_id: str) -> Callable[..., Any] | None:
     try:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
-        raise EnvError(f"env {env_id!r}: importing the module {module_name!r} failed: {error}") from error
+        raise EnvError(
+            f"env {env_id!r}: importing the module {module_name!r} failed: {error}.{install_hint(env_id)}"
+        ) from error
     gymnasium = sys.modules.get("gymnasium")
     if gymnasium is not None and name in gymnasium.registry:
         return None
@@ -175,10 +179,35 @@ def check_env_id(env_id: str) -> None:
         return
     near = difflib.get_close_matches(name, [*_ENV_CREATORS, *gymnasium.registry], n=4, cutoff=0.5)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    if name.startswith("ALE/"):
+        hint = f" It is one of Atari's: give 'ale_py:{name}'.{install_hint('ale_py:' + name)}"
     raise EnvError(
         f"There is no env {env_id!r}: it was not given to register_env, and Gymnasium does not know it.{hint} "
         "For an env of another package, install that and give 'module:EnvId', or give the env's class."
     )
+
+
+# What the extras bring, by the modules that need it.
+_EXTRAS = {
+    "ale_py": "atari",
+    "gymnasium.envs.box2d": "box2d",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.classic_control": "classic-control",
+}
+
+
+def install_hint(env_id: str) -> str:
+    """A sentence that says which extra brings what the env needs; "" where none does."""
+    import gymnasium
+
+    module, _, name = env_id.rpartition(":")
+    entry_point = getattr(gymnasium.registry.get(name), "entry_point", None)
+    if isinstance(entry_point, str):
+        module = entry_point.partition(":")[0]
+    for needed_by, extra in _EXTRAS.items():
+        if module == needed_by or module.startswith(needed_by + "."):
+            return f" Install it with: pip install 'headwater[{extra}]'"
+    return ""
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 import sys
 from typing import Any
 
@@ -231,3 +232,33 @@ def test_references_that_lead_nowhere(reference, words):
     with pytest.raises(ConfigError) as caught:
         resolve_reference(reference)
     assert words in str(caught.value)
+
+
+ABSENT = """
+import sys
+sys.modules[sys.argv[1]] = None
+from headwater.errors import HeadwaterError
+from headwater.registry import env_creator_for
+from headwater.envs.env_context import EnvContext
+try:
+    env_creator_for(sys.argv[2])[1](EnvContext({}))
+except HeadwaterError as error:
+    print(error)
+env_creator_for("CartPole-v1")[1](EnvContext({})).reset()
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "env_id", "extra"),
+    [
+        ("Box2D", "LunarLander-v3", "box2d"),
+        ("mujoco", "HalfCheetah-v5", "mujoco"),
+        ("ale_py", "ale_py:ALE/Pong-v5", "atari"),
+        ("ale_py", "ALE/Pong-v5", "atari"),
+    ],
+)
+def test_an_absent_extra_is_named_and_other_envs_work(package, env_id, extra):
+    command = [sys.executable, "-c", ABSENT, package, env_id]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"pip install 'headwater[{extra}]'" in done.stdout

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import EnvError, MissingExtraError, require
+from headwater.registry import install_hint
 
 
 def record_episodes(
@@ -57,7 +58,7 @@ def _make_recorded_env(trainer: Any, directory: Path, prefix: str) -> Any:
             env, str(directory), episode_trigger=lambda episode: True, name_prefix=prefix, disable_logger=True
         )
     except gymnasium.error.DependencyNotInstalled as error:
-        raise MissingExtraError(f"{env_id} cannot be rendered: {error}") from error
+        raise MissingExtraError(f"{env_id} cannot be rendered: {error}.{install_hint(env_id)}") from error
     except TypeError as error:
         raise EnvError(f"{env_id} cannot be recorded: its creator does not take render_mode ({error}).") from error
 
