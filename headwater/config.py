@@ -87,7 +87,8 @@ class TrainerConfig(Settings):
     )
     synchronize_filters: Bool = Field(
         default=True,
-        description="Whether the evaluation's sampler takes over the training sampler's filter before it evaluates.",
+        description="Whether the evaluation's sampler takes over the training sampler's filter before it evaluates; "
+        "false: it gathers statistics of its own, which checkpoints do not hold.",
     )
     on_env_error: Literal["raise", "reset"] = Field(
         default="raise",
@@ -241,7 +242,9 @@ class TrainerConfig(Settings):
         default=100, ge=1, description="Episodes that episode_reward_mean and its like are taken over."
     )
     min_iter_time_s: Float = Field(
-        default=0.0, ge=0, description="Seconds that one train() lasts at least, doing several rounds."
+        default=0.0,
+        ge=0,
+        description="Seconds between two results at least, doing several rounds; the first comes at once.",
     )
     timesteps_per_iteration: Int = Field(
         default=0, ge=0, description="Env steps that one train() makes at least, doing several rounds."

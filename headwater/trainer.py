@@ -24,7 +24,7 @@ from headwater.checkpoint import CheckpointManager, find_score, load_checkpoint,
 from headwater.config import TrainerConfig, merge_config
 from headwater.data.sample_batch import DEFAULT_POLICY_ID
 from headwater.envs.space_json import space_from_json, space_to_json
-from headwater.errors import CheckpointError, TrainingError
+from headwater.errors import CheckpointError, ConfigError, TrainingError
 from headwater.evaluation import evaluate_trainer
 from headwater.execution.iterators import LocalIterator
 from headwater.policy.policy import Policy
@@ -126,6 +126,8 @@ class Trainer:
 
     def setup(self, config: TrainerConfig) -> None:
         """Make workers and plan from a merged config."""
+        if config.in_evaluation:
+            raise ConfigError("in_evaluation: is set by the library, for evaluation's samplers: leave it out.")
         self.config = config
         logging.getLogger("headwater").setLevel("WARNING" if config.log_level == "WARN" else config.log_level)
         self.seed = secrets.randbits(31) if config.seed is None else config.seed

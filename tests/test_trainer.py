@@ -347,6 +347,11 @@ def _refuse(env: Any, context: Any) -> None:
     raise ValueError("no lava")
 
 
+def test_in_evaluation_is_the_librarys_to_set() -> None:
+    with pytest.raises(ConfigError, match="in_evaluation.*leave it out"):
+        PPOTrainer({**SMALL, "in_evaluation": True}, env="CartPole-v1", logger_creator=False)
+
+
 def test_resources_add_up() -> None:
     request = PPOTrainer.default_resource_request({"num_cpus_for_driver": 2, "device": "cpu", "memory": 5})
     assert request.cpu == 2 and request.gpu == 0 and request.memory == 5 and request.extra_cpu == 0

@@ -200,7 +200,7 @@ class VectorSampler:
         active = None
         if may_start is not None:
             active = np.array([may_start(i, 0) for i in range(num_envs)], bool)
-        update_filter = not self.config.in_evaluation
+        update_filter = not (self.config.in_evaluation and self.config.synchronize_filters)
         explore, horizon = self.config.explore, self.config.horizon
         encode, to_env = self.encoder.encode, self.action_adapter.to_env
         columns = _Columns(num_envs, length + 1 + length // 4 if env.autoreset_rows or may_start else length)

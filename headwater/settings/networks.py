@@ -50,8 +50,8 @@ class ModelConfig(Settings):
     )
     orthogonal_init: Bool = Field(
         default=True,
-        description="Orthogonal initial weights (gain by activation, 0.01 for the policy's output); else fan-in "
-        "scaled.",
+        description="Orthogonal initial weights (gain by activation, 0.01 for the policy's output); else Glorot "
+        "uniform ones times the same gain.",
     )
     custom_model: Reference = Field(
         default=None,

@@ -285,6 +285,19 @@ def test_a_filter_counts_each_row_once(mode: str, batch_mode: str, horizon: int 
     worker.stop()
 
 
+@pytest.mark.parametrize("takes_over", [True, False])
+def test_evaluation_filters_by_the_statistics_that_it_was_given_or_else_by_its_own(takes_over: bool) -> None:
+    config = PPOConfig(
+        num_envs_per_worker=2, train_batch_size=20, sgd_minibatch_size=0, seed=0,
+        observation_filter="MeanStdFilter", synchronize_filters=takes_over,
+    ).for_evaluation()  # fmt: skip
+    env_id, creator = env_creator_for(lambda context: CounterEnv(length=5))
+    worker = RolloutWorker(env_creator=creator, env_id=env_id, policy_class=get_policy_class(config), config=config)
+    worker.sample_episodes(4)
+    assert worker.filters["default_policy"].rs.n == (0 if takes_over else 20)
+    worker.stop()
+
+
 def test_a_filter_sees_the_same_in_sampling_and_acting() -> None:
     worker = make_worker(MODES["copies"](1, length=10), 1, rows=20, observation_filter="MeanStdFilter", model={})
     worker.sample()

@@ -129,7 +129,7 @@ def warn_about_bad_reward_scales(config: PPOConfig, result: dict[str, Any]) -> d
         if config.model.vf_share_layers is True and scaled > 100:
             _warn_once(
                 "vf_loss",
-                "%s: the value loss (%.4g times vf_loss_coeff) drowns the policy's in the shared layers: lower "
+                "%s: the value loss (%.4g, vf_loss_coeff included) drowns the policy's in the shared layers: lower "
                 "vf_loss_coeff, or set model.vf_share_layers to false.",
                 policy_id,
                 scaled,
