@@ -160,9 +160,10 @@ def named_env(env_id: str) -> Callable[..., Any] | None:
     try:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
-        raise EnvError(
-            f"env {env_id!r}: importing the module {module_name!r} failed: {error}.{install_hint(env_id)}"
-        ) from error
+        hint = install_hint(env_id)
+        if not hint and isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]:
+            hint = " For a file of your own, start where it is, or put its directory on PYTHONPATH."
+        raise EnvError(f"env {env_id!r}: importing the module {module_name!r} failed: {error}.{hint}") from error
     gymnasium = sys.modules.get("gymnasium")
     if gymnasium is not None and name in gymnasium.registry:
         return None
@@ -177,13 +178,19 @@ def check_env_id(env_id: str) -> None:
     name = env_id.rpartition(":")[2]
     if name in gymnasium.registry or any(known.rpartition("-v")[0] == name for known in gymnasium.registry):
         return
-    near = difflib.get_close_matches(name, [*_ENV_CREATORS, *gymnasium.registry], n=4, cutoff=0.5)
+    module_name = env_id.rpartition(":")[0]
+    module = sys.modules.get(module_name)
+    own = [each for each, value in vars(module).items() if callable(value)] if module is not None else []
+    near = difflib.get_close_matches(name, [*_ENV_CREATORS, *gymnasium.registry, *own], n=4, cutoff=0.5)
+    near = [f"{module_name}:{each}" if each in own else each for each in near]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    absent = "" if module is None else f", and the module {module_name!r} has no class or function of that name"
     if name.startswith("ALE/"):
         hint = f" It is one of Atari's: give 'ale_py:{name}'.{install_hint('ale_py:' + name)}"
     raise EnvError(
-        f"There is no env {env_id!r}: it was not given to register_env, and Gymnasium does not know it.{hint} "
-        "For an env of another package, install that and give 'module:EnvId', or give the env's class."
+        f"There is no env {env_id!r}: it was not given to register_env, and Gymnasium does not know it{absent}.{hint} "
+        "For your own env give 'module:Class' or the class itself; for one of another package, install that and give "
+        "'module:EnvId'."
     )
 
 

@@ -125,6 +125,10 @@ def test_a_module_registers_its_ids_or_has_them_as_attributes(module):
         env_creator_for("shop:Shop-v9")[1]({})
     with pytest.raises(EnvError, match="no env 'shop:value'"):
         env_creator_for("shop:value")[1]({})
+    with pytest.raises(EnvError, match="the module 'shop' has no class or function of.* Did you mean shop:Tiny"):
+        env_creator_for("shop:Tinny")[1]({})
+    with pytest.raises(EnvError, match="No module named 'shopp'. For a file of your own, start where it is"):
+        env_creator_for("shopp:Tiny")
 
 
 def test_a_missing_module_is_named():
