@@ -24,7 +24,7 @@ class StopCriteria:
         window: how many episodes the running means are taken over; a mean counts only once so many have ended.
 
     Raises:
-        ConfigError: a bound is not a number.
+        ConfigError: a bound is not a number, or one that is reached before the first iteration.
     """
 
     def __init__(self, bounds: Mapping[str, Any], window: int = 1) -> None:
@@ -33,6 +33,8 @@ class StopCriteria:
         for key, value in bounds.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
                 raise ConfigError(f"The stop criterion {key!r} must be a number, not {value!r}.")
+            if key in (TIMESTEPS, ITERATIONS, SECONDS) and value <= 0:
+                raise ConfigError(f"The stop criterion {key!r} must be above 0, not {value!r}.")
             self.bounds[key] = value
 
     def __str__(self) -> str:

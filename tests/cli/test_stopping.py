@@ -48,6 +48,10 @@ def test_what_cannot_be_a_bound_is_refused() -> None:
         StopCriteria({"episode_reward_mean": "high"})
     with pytest.raises(ConfigError, match="must be a number"):
         StopCriteria({"done": True})
+    for key in ("timesteps_total", "training_iteration", "time_total_s"):
+        with pytest.raises(ConfigError, match=f"'{key}' must be above 0, not -1"):
+            StopCriteria({key: -1})
+    assert StopCriteria({"episode_reward_mean": -250}).bounds == {"episode_reward_mean": -250}
     with pytest.raises(ConfigError, match="Near it: episode_reward_mean"):
         StopCriteria({"episode_reward": 5}).reached(RESULT)
     with pytest.raises(ConfigError, match="is dict, not a number"):
