@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import EnvError, MissingExtraError, require
+from headwater.errors import ConfigError, EnvError, MissingExtraError, require
 from headwater.registry import install_hint
 
 
@@ -16,12 +16,15 @@ def record_episodes(
     """Run `episodes` with the policy of the checkpoint at `path`, each recorded to `directory`; the summary of them.
 
     Raises:
+        ConfigError: `directory` is a file.
         MissingExtraError: what writes or renders videos is not installed.
         EnvError: the env cannot be rendered to pixels.
     """
     from headwater.cli.evaluate import summarize
     from headwater.cli.run_files import open_for_evaluation
 
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"--record: {directory} is a file; name a directory for the videos.")
     require("moviepy", "video")
     trainer = open_for_evaluation(path, {}, trust)
     try:
@@ -46,7 +49,7 @@ def _make_recorded_env(trainer: Any, directory: Path, prefix: str) -> Any:
     env_id, creator = env_creator_for(trainer.config["env"])
     context = EnvContext({**trainer.config["env_config"], "render_mode": "rgb_array"})
     try:
-        env = creator(context)
+        env = _make_env(env_id, creator, context)
         if getattr(env, "render_mode", None) != "rgb_array":
             raise EnvError(
                 f"{env_id} cannot be recorded: it does not render to pixels (render_mode='rgb_array' in its "
@@ -59,8 +62,18 @@ def _make_recorded_env(trainer: Any, directory: Path, prefix: str) -> Any:
         )
     except gymnasium.error.DependencyNotInstalled as error:
         raise MissingExtraError(f"{env_id} cannot be rendered: {error}.{install_hint(env_id)}") from error
-    except TypeError as error:
-        raise EnvError(f"{env_id} cannot be recorded: its creator does not take render_mode ({error}).") from error
+
+
+def _make_env(env_id: str, creator: Any, context: Any) -> Any:
+    try:
+        return creator(context)
+    except (EnvError, TypeError) as error:
+        if "render_mode" not in str(error):
+            raise
+        raise EnvError(
+            f"{env_id} cannot be recorded: its creator does not take render_mode ({error}). Let it take "
+            "render_mode=None, keep that as env.render_mode, and return an RGB array from render()."
+        ) from error
 
 
 def _run(trainer: Any, env: Any, episodes: int, explore: bool, seed: int | None) -> tuple[list[float], list[int]]:

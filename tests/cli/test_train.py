@@ -218,6 +218,20 @@ def test_episodes_are_recorded() -> None:
     assert len(videos) == 2 and all(video.stat().st_size > 1000 for video in videos)
 
 
+def test_what_keeps_videos_from_being_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("moviepy")
+    Path("toys.py").write_text(ENVS)
+    monkeypatch.syspath_prepend(os.getcwd())
+    assert run(*CARTPOLE, "--stop-iters", "1", "--quiet").exit_code == 0
+    Path("file").touch()
+    result = run("evaluate", str(run_dir()), "--record", "file")
+    assert result.exit_code == 1 and "file is a file; name a directory" in result.stderr
+    made = run("train", "PPO", "--env", "toys:Breaks", *SMALL, "--stop-iters", "1", "--quiet").stdout.strip()
+    result = run("evaluate", made, "--record", "videos")
+    assert result.exit_code == 1 and "does not take render_mode" in result.stderr
+    assert "Let it take render_mode=None" in result.stderr
+
+
 def test_recording_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "moviepy", None)
     assert run(*CARTPOLE, "--stop-iters", "1", "--quiet").exit_code == 0
