@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
 
 import headwater
 from headwater import PPOTrainer, Trainer, build_trainer
@@ -543,6 +545,108 @@ def test_fifty_trainers_leave_nothing_behind() -> None:
         build()
     after = (process.num_threads(), process.num_fds(), len(process.children(recursive=True)))
     assert all(now <= then for now, then in zip(after, before, strict=True)), (before, after)
+
+
+def test_trainers_that_fail_or_use_processes_leave_nothing_behind() -> None:
+    import multiprocessing
+    import os
+
+    import psutil
+
+    process = psutil.Process()
+
+    def build() -> None:
+        settings = {**SMALL, "vectorization": "async", "num_envs_per_worker": 2, "env_hang_warn_s": 60.0}
+        with PPOTrainer(settings, env="CartPole-v1", logger_creator=False) as trainer:
+            trainer.train()
+            trainer.evaluate()
+        with pytest.raises(EnvError):
+            PPOTrainer.with_updates(validate_env=_refuse)(settings, env="CartPole-v1", logger_creator=False)
+        trainer = PPOTrainer({**SMALL, "vectorization": "sync"}, env=lambda context: Failing(), logger_creator=False)
+        with pytest.raises(EnvError):
+            trainer.train()
+        trainer.stop()
+
+    def count() -> tuple[int, ...]:
+        multiprocessing.active_children()  # reaps
+        shared = len(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else 0
+        return process.num_threads(), process.num_fds(), len(process.children(recursive=True)), shared
+
+    build()
+    before = count()
+    for _ in range(5):
+        build()
+    after = count()
+    assert all(now <= then for now, then in zip(after, before, strict=True)), (before, after)
+
+
+class Failing(CounterEnv):
+    def step(self, action: Any) -> Any:
+        raise OSError("gone")
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow() -> None:
+    import psutil
+
+    process = psutil.Process()
+    with PPOTrainer(SMALL, env="CartPole-v1", logger_creator=False) as trainer:
+        for _ in range(200):
+            trainer.train()
+        settled = process.memory_info().rss
+        for _ in range(1800):
+            trainer.train()
+    assert process.memory_info().rss < 1.05 * settled
+
+
+class MaskedModel(torch.nn.Module):
+    """Allows only the actions that the observation's last three numbers say, by logits of minus infinity."""
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
+        super().__init__()
+        self.policy, self.value = torch.nn.Linear(4, num_outputs), torch.nn.Linear(4, 1)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        masked = torch.where(obs[:, 1:] > 0, self.policy(obs), -torch.inf)
+        return masked, self.value(obs)[:, 0]
+
+
+class MaskedEnv(CounterEnv):
+    """Forbids one of three actions, another one in each step, and fails where it is taken all the same."""
+
+    def __init__(self) -> None:
+        super().__init__(9)
+        self.observation_space = spaces.Box(0.0, 1000.0, (4,), np.float32)
+        self.action_space = spaces.Discrete(3)
+
+    def _masked(self, obs: np.ndarray) -> np.ndarray:
+        return np.concatenate([obs, np.arange(3) != obs[0] % 3]).astype(np.float32)
+
+    def reset(self, **kwargs: Any) -> Any:
+        obs, info = super().reset(**kwargs)
+        return self._masked(obs), info
+
+    def step(self, action: Any) -> Any:
+        assert action != self.t % 3, "a masked action"
+        obs, *rest = super().step(action)
+        return self._masked(obs), *rest
+
+
+def test_masked_actions_are_never_taken(made: list[Trainer]) -> None:
+    settings = {**SMALL, "model": {"custom_model": MaskedModel}, "kl_coeff": 0.2, "entropy_coeff": 0.01}
+    made.append(PPOTrainer(settings, env=lambda context: MaskedEnv(), logger_creator=False))
+    for _ in range(5):
+        stats = made[0].train()["info"]["learner"]["default_policy"]
+        assert all(math.isfinite(stats[name]) for name in ("kl", "entropy", "total_loss", "grad_gnorm"))
+        assert stats["num_bad_updates"] == 0 and 0 < stats["entropy"] <= math.log(2) + 1e-6
+    made[0].evaluate()
+    for forbidden in range(3):
+        observation = np.array([1, *(np.arange(3) != forbidden)], np.float32)
+        for explore in (False, True):
+            actions = made[0].compute_actions(dict(enumerate([observation] * 300)), explore=explore)
+            assert forbidden not in actions.values()
+    with pytest.raises(headwater.HeadwaterError, match="row 0"):
+        made[0].compute_action(np.zeros(4, np.float32), explore=True)
 
 
 def test_it_learns_cartpole() -> None:

@@ -53,6 +53,8 @@ def make_async_vector_env(
 
 def close_async_vector_env(env: AsyncVectorEnv, timeout_s: float) -> None:
     """Close the envs and end their processes; those not done after `timeout_s` are ended by force."""
+    if env.closed:
+        return
     for pipe in env.parent_pipes:
         with contextlib.suppress(OSError, AttributeError):  # a dead process; a pipe given up
             pipe.send(("close", None))
@@ -62,10 +64,14 @@ def close_async_vector_env(env: AsyncVectorEnv, timeout_s: float) -> None:
         if process.is_alive():
             process.kill()
             process.join()
+        process.close()  # its file descriptor would else wait for the garbage collector, as would the queue's
     for pipe in env.parent_pipes:
         if pipe is not None:
             pipe.close()
     env.error_queue.close()
+    for name in ("_reader", "_writer"):  # which close() leaves to a thread that never ran
+        with contextlib.suppress(OSError, AttributeError):
+            getattr(env.error_queue, name).close()
     env.closed = True
 
 
