@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from headwater.envs.env_faults import BadValuesError, make_error, raised, wrong_reset_result, wrong_step_result
@@ -150,6 +151,8 @@ class CheckedEnv(gymnasium.Wrapper):
         if mismatch is not None:
             raise self._error(BadValuesError, f"step() returned what is not in its space: {mismatch}")
         self._check_observation("step", result[0])
+        if np.ndim(result[1]):  # [1]: Gymnasium would stack it to [N, 1]
+            return result[0], np.asarray(result[1]).item(), *result[2:]
         return result
 
     def _check_observation(self, method: str, observation: Any) -> None:

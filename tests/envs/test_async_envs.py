@@ -215,3 +215,13 @@ def test_the_checked_env_leaves_good_envs_alone() -> None:
     obs, info = env.reset(seed=3)
     assert obs[2] == 0 and info == {"started": 0}
     assert [env.step(1)[3] for _ in range(2)] == [False, True]
+
+
+def test_a_reward_may_be_an_array_of_one() -> None:
+    def pays(env: FaultyEnv, where: str) -> Any:
+        return (env._obs(), np.array([0.5]), False, False, {}) if where == "step" else None
+
+    env = make(lambda context: FaultyEnv(pays))
+    env.reset()
+    assert env.step(np.zeros(2, np.int64)).rewards.tolist() == [0.5, 0.5]
+    env.close()
