@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headwater.data.sample_batch import DEFAULT_POLICY_ID
+from headwater.errors import TrainingError
 from headwater.sampling.filters import gather_in_process
 
 PERF_KEYS = ("mean_env_wait_ms", "mean_raw_obs_processing_ms", "mean_inference_ms", "mean_action_processing_ms")
@@ -41,7 +42,7 @@ class RolloutMetrics(NamedTuple):
             int(self.episode_length),
             float(self.episode_reward),
             [[agent, policy_id, float(reward)] for (agent, policy_id), reward in self.agent_rewards.items()],
-            {name: float(value) for name, value in self.custom_metrics.items()},
+            {name: _number(name, value) for name, value in self.custom_metrics.items()},
             {name: float(value) for name, value in self.perf_stats.items()},
             {name: [float(value) for value in values] for name, values in self.hist_data.items()},
         ]
@@ -87,7 +88,7 @@ def summarize_episodes(
             if policy_id != DEFAULT_POLICY_ID:
                 by_policy.setdefault(policy_id, []).append(float(reward))
         for name, value in episode.custom_metrics.items():
-            custom.setdefault(name, []).append(float(value))
+            custom.setdefault(name, []).append(_number(name, value))
         for name, values in episode.hist_data.items():
             hist_stats.setdefault(name, []).extend(values)
     for policy_id, policy_rewards in by_policy.items():
@@ -114,6 +115,16 @@ def summarize_episodes(
         "sampler_perf": {**dict.fromkeys(PERF_KEYS, math.nan), **perf_stats},
         "off_policy_estimator": {},
     }
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TrainingError(
+            f"episode.custom_metrics[{name!r}] must be a number, but {value!r} ({type(value).__name__}) came from a "
+            "callback. Lists of numbers go into episode.hist_data."
+        ) from None
 
 
 def mean_perf_stats(stats: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -3,7 +3,9 @@ import math
 import time
 
 import numpy as np
+import pytest
 
+from headwater.errors import TrainingError
 from headwater.sampling.metrics import RolloutMetrics, collect_episodes, summarize_episodes
 
 KEYS = {
@@ -70,6 +72,14 @@ def test_custom_metrics_and_histograms():
     assert (metrics["x_mean"], metrics["x_min"], metrics["x_max"]) == (2.0, 1.0, 3.0)
     assert math.isnan(metrics["none_mean"]) and math.isnan(metrics["none_max"])
     assert result["hist_stats"]["h"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("value", ["high", [1.0, 2.0], None])
+def test_a_custom_metric_that_is_no_number_is_named(value):
+    episode = RolloutMetrics(1, 1.0, custom_metrics={"mine": value})
+    for report in (lambda: summarize_episodes([episode]), episode.to_state):
+        with pytest.raises(TrainingError, match=r"episode.custom_metrics\['mine'\] must be a number"):
+            report()
 
 
 def test_sampler_times_of_episodes_are_averaged():
