@@ -22,7 +22,7 @@ def test_every_setting_says_what_it_means():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"sgd_minibatch_size": 2048}, "sgd_minibatch_size: must be at most train_batch_size, 1024, but 2048 came"),
+        ({"sgd_minibatch_size": 2048}, "sgd_minibatch_size: must be at most train_batch_size, 1024, but 2048 came (0 "),
         ({"use_gae": False}, "use_gae: false needs whole episodes: set batch_mode to 'complete_episodes'"),
         ({"use_critic": False}, "use_critic: false leaves GAE without values"),
         ({"entropy_coeff": -0.1}, "entropy_coeff: must be at least 0"),

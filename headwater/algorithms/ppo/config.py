@@ -83,7 +83,8 @@ class PPOConfig(TrainerConfig):
         if self.sgd_minibatch_size > self.train_batch_size:
             problems.append(Problem(
                 "sgd_minibatch_size",
-                f"must be at most train_batch_size, {self.train_batch_size}, but {self.sgd_minibatch_size} came",
+                f"must be at most train_batch_size, {self.train_batch_size}, but {self.sgd_minibatch_size} came "
+                "(0 takes the whole batch)",
             ))  # fmt: skip
         if self.batch_mode == "truncate_episodes" and not self.use_gae:
             problems.append(Problem(
