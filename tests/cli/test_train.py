@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -43,6 +44,11 @@ class Breaks(Base):
         if self.steps >= 100:
             raise ValueError("the wheel came off")
         return super().step(action)
+
+class Explodes(Base):
+    def step(self, action):
+        obs, _, *rest = super().step(action)
+        return obs, 1e38 if self.steps > 64 else 1.0, *rest
 
 class SlowToMake(Base):
     def __init__(self):
@@ -251,6 +257,17 @@ def test_a_failing_env_is_one_message_and_what_was_learned_is_saved(monkeypatch:
     assert meta["iteration"] == 3 and state["worker"]
     debug = run("train", "--resume", str(run_dir()), "--debug")
     assert debug.exit_code == 1 and isinstance(debug.exception, EnvError)
+
+
+def test_updates_that_stay_bad_end_the_run_with_its_last_good_checkpoint() -> None:
+    explode = ["--set", "max_bad_updates_in_a_row=3", "--set", "standardize_advantages=false"]
+    child = start("train", "PPO", "--env", "toys:Explodes", *SMALL, *explode, "--set", "clip_rewards=null")
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 1 and "Traceback" not in err and "updates" in err
+    (name,) = checkpoints()
+    state, _ = load_checkpoint(run_dir() / "checkpoints" / name)
+    weights = state["worker"]["policies"]["default_policy"]["weights"]
+    assert all(np.isfinite(weight).all() for weight in weights.values())
 
 
 def test_ctrl_c_finishes_the_iteration_and_saves() -> None:

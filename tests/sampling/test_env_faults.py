@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headwater.data.sample_batch import SampleBatch
 from headwater.errors import EnvError
@@ -77,6 +78,44 @@ def test_a_survived_fault_loses_its_episode_only(fault: str, batch_mode: str) ->
         # Nothing of the lost episode is left: each that ends is whole, each that does not stands at a fragment's end.
         whole = bool(episode[SampleBatch.TERMINATEDS][-1])
         assert episode.count == 10 if whole else episode.count < 10
+    assert all(m.episode_length == 10 and m.episode_reward == 10.0 for m in worker.get_metrics())
+    worker.stop()
+
+
+class SpoiltVector(SyncVectorEnv):
+    """Counters; in some steps, sub-env 1 shows something that is no number."""
+
+    def __init__(self, mode: AutoresetMode, bad: float) -> None:
+        super().__init__([lambda: CounterEnv(10)] * 2, autoreset_mode=mode)
+        self.bad, self.steps = bad, 0
+
+    def step(self, actions: Any) -> Any:
+        obs, *rest = super().step(actions)
+        self.steps += 1
+        if self.steps in (7, 29):
+            obs = obs.copy()
+            obs[1] = self.bad
+        return obs, *rest
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -5.0])
+def test_bad_values_of_vector_envs_reach_neither_a_batch_nor_a_filter(
+    mode: AutoresetMode, batch_mode: str, bad: float
+) -> None:
+    worker = make_worker(
+        lambda context: SpoiltVector(mode, bad), 2, rows=60, on_bad_values="reset", batch_mode=batch_mode,
+        observation_filter="MeanStdFilter", check_env_steps=True,
+    )  # fmt: skip
+    batch = worker.sample()
+    [obs_filter] = worker.filters.values()
+    assert worker.env.num_faults == 2
+    assert 0 <= obs_filter.rs.mean[0] <= 9 and 60 <= obs_filter.rs.n <= batch.count + 20
+    for episode in batch.split_by_episode():
+        # The filter changes the observations as it goes, but never their order in time.
+        assert (np.diff(episode[SampleBatch.OBS][:, 0]) > 0).all()
+        assert episode.count == 10 if episode[SampleBatch.TRUNCATEDS][-1] else episode.count < 10
     assert all(m.episode_length == 10 and m.episode_reward == 10.0 for m in worker.get_metrics())
     worker.stop()
 
