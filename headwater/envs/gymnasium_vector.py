@@ -264,6 +264,7 @@ class GymnasiumVectorEnv(VectorEnv):
         indices = np.flatnonzero(mask)
         self._obs = replace_rows(self._obs, indices, take_rows(obs, indices))
         self._finished = self._finished & ~mask
+        self._any_finished = bool(self._finished.any())
 
     # Faults.
 

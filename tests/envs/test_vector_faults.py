@@ -59,6 +59,23 @@ def test_bad_values_drop_one_episode(mode: AutoresetMode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_bad_values_at_an_episodes_end_drop_it_too(mode: AutoresetMode) -> None:
+    def fault(env: FaultyEnv, where: str) -> Any:
+        if where == "step" and env.t == 2 and env.resets == 1:
+            return np.full(2, np.nan, np.float32), 1.0, True, False, {}
+        return None
+
+    env = sync(mode, [None, fault], **SURVIVE)
+    env.reset([1, 2])
+    results = step_many(env, 5)
+    bad = results[1]
+    assert bad.valid is not None and bad.dropped is not None
+    assert bad.valid.tolist() == [True, False] and bad.dropped.tolist() == [False, True]
+    assert not bad.terminateds.any() and np.isfinite(bad.obs).all()
+    assert all(r.valid is None for r in (results[0], *results[2:])) and env.num_faults == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_an_error_drops_all_episodes_and_makes_all_anew(mode: AutoresetMode) -> None:
     env = sync(mode, [None, raise_at(2)], **SURVIVE)
     env.reset([1, 2])
