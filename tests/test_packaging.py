@@ -102,14 +102,20 @@ def test_constraints_pin_every_direct_dependency() -> None:
     assert names - {"headwater"} <= pinned
 
 
-def readme_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def readme_blocks(page: str = "README.md") -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize("number", range(len(readme_blocks())))
 def test_readme_block_runs(number: int) -> None:
     block = readme_blocks()[number].replace("range(50)", "range(2)")  # the text shows a training, the test its calls
     result = python(block)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("number", range(len(readme_blocks("docs/extending.md"))))
+def test_block_of_own_code_runs(number: int) -> None:
+    result = python(readme_blocks("docs/extending.md")[number])
     assert result.returncode == 0, result.stderr
 
 
