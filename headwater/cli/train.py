@@ -42,7 +42,7 @@ def train(
     """Train a policy until a stop criterion or Ctrl-C.
 
     Settings come from --config, then --set, then the other options; a later one wins. Ctrl-C finishes the iteration
-    and saves; a second one stops at once.
+    and saves; a second one stops at once. Without a stop option it trains on, even if nobody reads its output any more.
 
     \b
     Example:

@@ -208,3 +208,12 @@ def test_images_reach_a_model_as_bytes():
     policy = make_policy(spaces.Box(0, 255, (2, 2, 3), np.uint8), model={"custom_model": Pixels})
     policy.learn_on_batch(make_batch(policy), 1, 16)
     assert set(seen) == {torch.uint8}
+
+
+def test_a_model_that_takes_other_arguments_is_told_which_there_are():
+    class Mine(torch.nn.Module):
+        def __init__(self, width):
+            super().__init__()
+
+    with pytest.raises(ConfigError, match="obs_space, action_space, num_outputs, model_config, name"):
+        make_policy(model={"custom_model": Mine})

@@ -144,7 +144,13 @@ def _make_module(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         kwargs = dict(model_config["custom_model_config"])
-        module = model_class(obs_space, action_space, num_outputs, model_config, "default_model", **kwargs)
+        try:
+            module = model_class(obs_space, action_space, num_outputs, model_config, "default_model", **kwargs)
+        except TypeError as error:
+            raise ConfigError(
+                f"custom_model: {model_class!r} could not be made: {error}. A model is made as Model(obs_space, "
+                "action_space, num_outputs, model_config, name, **custom_model_config)."
+            ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"custom_model: {model_class!r} must make a torch.nn.Module, but made a {type(module).__name__}. "
