@@ -239,6 +239,26 @@ def test_evaluation_by_hand_runs_fresh_episodes(made: list[Trainer]) -> None:
     assert len(set(lengths)) == 3 and obs_filter.rs.n == count
 
 
+def test_evaluation_sees_through_the_training_filter_and_leaves_it_alone(made: list[Trainer]) -> None:
+    settings = {"evaluation_interval": 1, "evaluation_num_episodes": 5, "observation_filter": "MeanStdFilter"}
+    made.append(PPOTrainer({**SMALL, **settings}, env="CartPole-v1", logger_creator=False))
+    for iteration in range(1, 4):
+        result = made[0].train()
+        evaluator = made[0].evaluation_workers.local_worker()  # type: ignore[union-attr]
+        rows = []
+        for worker in (made[0].workers.local_worker(), evaluator):
+            [obs_filter] = worker.filters.values()
+            rows.append(obs_filter(np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4), update=False))
+            assert obs_filter.rs.n == result["timesteps_total"] >= 128 * iteration
+        np.testing.assert_array_equal(*rows)
+        observation = np.array([0.1, -0.2, 0.3, -0.4], np.float32)
+        outputs = [
+            worker.compute_actions([observation])[2]["action_dist_inputs"]
+            for worker in (made[0].workers.local_worker(), evaluator)
+        ]
+        np.testing.assert_array_equal(*outputs)
+
+
 def test_a_custom_evaluation_must_return_metrics(made: list[Trainer]) -> None:
     for returned in ({}, None, 3):
         made.append(
