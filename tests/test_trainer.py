@@ -430,6 +430,24 @@ class HugeRewards(CounterEnv):
         return obs, 1e38, *rest
 
 
+@pytest.mark.parametrize("name, value", [("custom_metrics", "high"), ("hist_data", ["low"]), ("hist_data", 3)])
+def test_a_callback_that_sets_no_number_is_named_and_spoils_nothing(
+    name: str, value: Any, tmp_path: Path, made: list[Trainer]
+) -> None:
+    class Spoils(DefaultCallbacks):
+        episodes = 0
+
+        def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+            self.episodes += 1
+            if self.episodes == 2:
+                getattr(episode, name)["mine"] = value
+
+    made.append(PPOTrainer({**SMALL, "callbacks": Spoils}, env=lambda context: CounterEnv(5), logger_creator=False))
+    with pytest.raises(TrainingError, match=rf"episode.{name}\['mine'\] must be"):
+        made[0].train()
+    assert made[0].train()["training_iteration"] == 1 and Path(made[0].save(tmp_path)).is_dir()
+
+
 def test_bad_updates_are_skipped_counted_and_end_the_run(made: list[Trainer]) -> None:
     settings = {**SMALL, "max_bad_updates_in_a_row": 3, "standardize_advantages": False, "clip_rewards": None}
     made.append(PPOTrainer(settings, env=lambda context: HugeRewards(8), logger_creator=False))

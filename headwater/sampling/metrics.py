@@ -36,6 +36,17 @@ class RolloutMetrics(NamedTuple):
     perf_stats: Mapping[str, float] = {}
     hist_data: Mapping[str, Sequence[float]] = {}
 
+    def with_custom(self, custom_metrics: Mapping[str, Any], hist_data: Mapping[str, Any]) -> RolloutMetrics:
+        """With what callbacks set, as floats. Checked here, before an episode is kept that could never be saved.
+
+        Raises:
+            TrainingError: something is no number.
+        """
+        return self._replace(
+            custom_metrics={name: _number(name, value) for name, value in custom_metrics.items()},
+            hist_data={name: _numbers(name, values) for name, values in hist_data.items()},
+        )
+
     def to_state(self) -> list[Any]:
         """JSON values from which `from_state` makes an equal one."""
         return [
@@ -124,6 +135,16 @@ def _number(name: str, value: Any) -> float:
         raise TrainingError(
             f"episode.custom_metrics[{name!r}] must be a number, but {value!r} ({type(value).__name__}) came from a "
             "callback. Lists of numbers go into episode.hist_data."
+        ) from None
+
+
+def _numbers(name: str, values: Any) -> list[float]:
+    try:
+        return [float(value) for value in values]
+    except (TypeError, ValueError):
+        raise TrainingError(
+            f"episode.hist_data[{name!r}] must be a list of numbers, but {values!r} came from a callback. "
+            "Anything else may be kept in episode.user_data."
         ) from None
 
 

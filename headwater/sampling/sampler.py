@@ -206,7 +206,7 @@ class VectorSampler:
         columns = _Columns(num_envs, length + 1 + length // 4 if env.autoreset_rows or may_start else length)
         invalid_rows = 0
         t = 0
-        obs = self._obs
+        obs, self._obs = self._obs, None  # whatever is raised below, the next fragment begins with a reset
         act, stored, step = self.policy.act, self.action_adapter.flatten, env.step
         finals: list[tuple[int, NDArray[np.int64], NDArray]] = []
         begins: list[tuple[int, NDArray[np.int64]]] = []  # (t, envs): an episode ended there, by its end or its loss
@@ -330,7 +330,7 @@ class VectorSampler:
             if self._episodes is not None:
                 episode = self._episodes[i]
                 self._call("on_episode_end", i, policies=self.worker.policy_map)
-                metrics = metrics._replace(custom_metrics=episode.custom_metrics, hist_data=episode.hist_data)
+                metrics = metrics.with_custom(episode.custom_metrics, episode.hist_data)
                 episode.close()
             self._finished.append(metrics)
 

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headwater.algorithms.ppo.ppo import PPOConfig, get_policy_class
+from headwater.callbacks import DefaultCallbacks
 from headwater.data.sample_batch import SampleBatch
 from headwater.registry import env_creator_for
 from headwater.sampling.rollout_worker import RolloutWorker
@@ -282,6 +283,23 @@ def test_a_filter_counts_each_row_once(mode: str, batch_mode: str, horizon: int 
     length = horizon or 10
     np.testing.assert_allclose(obs_filter.rs.mean, (length - 1) / 2)
     np.testing.assert_allclose(obs_filter.rs.std, np.std(np.tile(np.arange(length), 80 // length), ddof=1))
+    worker.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_after_an_exception_sampling_begins_with_a_reset(mode: str) -> None:
+    class Raises(DefaultCallbacks):
+        steps = 0
+
+        def on_episode_step(self, **kwargs: Any) -> None:
+            self.steps += 1
+            if self.steps == 9:
+                raise RuntimeError("boom")
+
+    worker = make_worker(MODES[mode](2, length=100), 2, rows=10, callbacks=Raises)
+    with pytest.raises(RuntimeError, match="boom"):
+        worker.sample()
+    assert worker.sample()["obs"][:, 0].tolist() == [0, 1, 2, 3, 4] * 2
     worker.stop()
 
 
