@@ -37,7 +37,6 @@ REASONS: dict[str, str] = {
     "num_envs_per_worker": "One batched forward pass acts for all; a step of eight envs costs little more than of one.",
     "rollout_fragment_length": "Follows from the train batch, so that no sample outlives the weights that made it.",
     "train_batch_size": "Updates come more often, so small tasks are learned in fewer steps.",
-    "sgd_minibatch_size": "Fewer and steadier updates per epoch.",
     "num_sgd_iter": "Keeps the policy nearer to the one that sampled the batch.",
     "lr": "5e-5 learns small tasks slowly.",
     "lambda": "1.0 is the plain return, with all of its variance.",

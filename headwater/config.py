@@ -173,7 +173,7 @@ class TrainerConfig(Settings):
         description="GAE's mix: 0 trusts the value function, 1 the observed returns.",
     )
     lr: Float = Field(
-        default=1e-3,
+        default=5e-4,
         ge=0,
         description="Step size of the optimizer, where lr_schedule is not set. Larger learns faster, less stably.",
     )

@@ -50,9 +50,9 @@ def test_validate_config_takes_objects_and_dicts():
     validate_config(PPOConfig())
     validate_config({"train_batch_size": 2048})
     with pytest.raises(ConfigError, match="sgd_minibatch_size"):
-        validate_config(PPOConfig(train_batch_size=128))
+        validate_config(PPOConfig(train_batch_size=64))
     with pytest.raises(ConfigError, match="sgd_minibatch_size"):
-        validate_config({"train_batch_size": 128})
+        validate_config({"train_batch_size": 64})
 
 
 def test_the_1x_ways_that_still_work():
@@ -69,9 +69,9 @@ def test_the_1x_ways_that_still_work():
 
 def test_the_plan_counts_the_updates():
     assert PPOConfig(train_batch_size=1000, num_envs_per_worker=4).batch_plan().updates == (
-        "10 epochs x 4 minibatches of 250 = 40 updates"
+        "6 epochs x 8 minibatches of 125 = 48 updates"
     )
-    assert PPOConfig(sgd_minibatch_size=0).batch_plan().updates == "10 epochs x 1 minibatch of 1024 = 10 updates"
+    assert PPOConfig(sgd_minibatch_size=0).batch_plan().updates == "6 epochs x 1 minibatch of 1024 = 6 updates"
     assert "about" in PPOConfig(train_batch_size=1000, num_envs_per_worker=4, sgd_minibatch_size=300).batch_plan().text
 
 

@@ -19,18 +19,18 @@ class PPOConfig(TrainerConfig):
 
     Example:
         >>> print(PPOConfig(train_batch_size=2048).batch_plan().updates)
-        10 epochs x 8 minibatches of 256 = 80 updates
+        6 epochs x 16 minibatches of 128 = 96 updates
     """
 
     former: ClassVar[Mapping[str, str]] = {**former_names.COMMON, **former_names.PPO}
 
     sgd_minibatch_size: Int = Field(
-        default=256,
+        default=128,
         ge=0,
         description="Rows of one update, about: an epoch is split evenly. 0: the whole batch. Larger is steadier.",
     )
     num_sgd_iter: Int = Field(
-        default=10,
+        default=6,
         ge=1,
         description="Epochs over each train batch. More learns more from it and strays further from what sampled it.",
     )
