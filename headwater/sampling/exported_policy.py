@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from headwater.envs.nested import Gather, as_row, make_gather, take_rows, tree_leaves
+from headwater.envs.space_check import Mismatch, check_value
 from headwater.envs.space_json import space_from_json, space_to_json
 from headwater.errors import CheckpointError, HeadwaterError
 from headwater.files import replace_file
@@ -57,11 +59,14 @@ class ActingChain(NamedTuple):
     def _encoded(self, observations: Sequence[Any]) -> NDArray[Any]:
         space = self.encoder.original_space
         try:
+            if not isinstance(space, spaces.Box):  # an integer out of its range would pass for another one's
+                for observation in observations:
+                    check_value(space, observation)
             batch = self.gather([as_row(space, observation) for observation in observations])
             if not all(np.isfinite(leaf).all() for leaf in tree_leaves(batch)):
                 raise ValueError("it holds NaN or infinite values")
             return self.encoder.encode(batch)
-        except (TypeError, ValueError, KeyError, IndexError) as error:
+        except (Mismatch, TypeError, ValueError, KeyError, IndexError) as error:
             raise HeadwaterError(
                 f"{self.env_id}: an observation does not fit the env's space {space}: {type(error).__name__}: {error}. "
                 "Give observations of the shape and kind that env.reset() and env.step() return; compute_actions takes "

@@ -168,6 +168,9 @@ def test_damaged_exports_are_refused(damage: Callable[[Path], Any], tmp_path: Pa
         ("box", None),
         ("nested", {"z": [0, 0]}),
         ("nested", {"z": [0, 0], "a": np.zeros((2, 2)), "d": 9}),
+        ("nested", {"z": [0, 0], "a": np.zeros((2, 2)), "d": -2}),  # would be the last of another part
+        ("nested", {"z": [0, 0], "a": np.zeros((2, 2)), "d": 0.7}),
+        ("nested", {"z": [2, 0], "a": np.zeros((2, 2)), "d": 0}),
         ("nested", 3),
     ],
 )
