@@ -125,7 +125,7 @@ def test_assignment_is_checked_as_construction_is():
     with pytest.raises(ConfigError, match="use_lstm: Recurrent"):
         config.model.use_lstm = True  # type: ignore[attr-defined]
     config["lambda"] = "9e-1"
-    assert config.lambda_ == 0.9 and config.lr == 1e-3
+    assert config.lambda_ == 0.9 and config.lr == TrainerConfig().lr
 
 
 def test_settings_must_be_a_dict_with_string_keys():
@@ -200,7 +200,7 @@ def test_copies_are_independent_and_share_other_objects():
     assert config.copy().callbacks is hooks
     with pytest.raises(ConfigError, match="lr"):
         config.model_copy(update={"lr": -1})
-    assert config.model_copy(update={"lr": 0.5}).lr == 0.5 and config.lr == 1e-3
+    assert config.model_copy(update={"lr": 0.5}).lr == 0.5 and config.lr == TrainerConfig().lr
 
 
 def test_check_sees_what_was_changed_in_place():
