@@ -1,4 +1,4 @@
-"""Trainer: what a user holds. Config, workers and plan, and everything around an iteration of them.
+"""Trainer: what a user holds. Config, workers and plan; evaluation, acting, and the whole state of them.
 
 train() = step() (one result of the plan) -> filters -> evaluation -> callbacks -> result files -> checkpoint
 """
@@ -6,21 +6,15 @@ train() = step() (one result of the plan) -> filters -> evaluation -> callbacks 
 from __future__ import annotations
 
 import logging
-import math
-import os
 import secrets
-import socket
-import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from headwater.callbacks import make_callbacks
-from headwater.checkpoint import CheckpointManager, find_score, load_checkpoint, save_checkpoint
+from headwater.checkpoint import load_checkpoint
 from headwater.config import TrainerConfig, merge_config
 from headwater.data.sample_batch import DEFAULT_POLICY_ID
 from headwater.envs.space_json import space_from_json, space_to_json
@@ -33,7 +27,7 @@ from headwater.sampling.filters import FilterManager
 from headwater.sampling.worker_set import WorkerSet
 from headwater.saved_references import resolve_saved_references
 from headwater.settings.settings import changes
-from headwater.telemetry import RunLogger, open_run
+from headwater.trainable import LoggerCreator, Trainable
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +45,7 @@ class Resources(NamedTuple):
     extra_object_store_memory: int
 
 
-class Trainer:
+class Trainer(Trainable):
     """A training run. Algorithms are subclasses made by `build_trainer`.
 
     Args:
@@ -86,22 +80,13 @@ class Trainer:
         self,
         config: Mapping[str, Any] | TrainerConfig | None = None,
         env: Any = None,
-        logger_creator: Callable[[TrainerConfig], RunLogger] | bool | None = None,
+        logger_creator: LoggerCreator | bool | None = None,
     ) -> None:
+        super().__init__(logger_creator)
         self.raw_user_config = config
         self.evaluation_workers: WorkerSet | None = None
-        self.iteration = 0
         self.episodes_restarted = False  # a restore could not carry the running episodes on
-        self._logger_creator = logger_creator
-        self._logger: RunLogger | None = None
-        self._checkpoints: CheckpointManager | None = None
-        self._experiment_id = uuid.uuid4().hex
-        self._time_total_s = self._time_since_restore_s = 0.0
-        self._iterations_since_restore = 0
-        self._timesteps_at_restore = 0
         self._num_evaluations = 0
-        self._last_result: dict[str, Any] = {}
-        self._score = math.nan  # of the present iteration, by checkpoint_score_attr
         merged = merge_config(self._default_config, config)
         if env is not None:
             merged.env = env
@@ -199,56 +184,13 @@ class Trainer:
         """One result of the algorithm, without what `train` adds."""
         raise NotImplementedError("Trainer is the base of algorithms: use one of them, or build_trainer.")
 
-    def train(self) -> dict[str, Any]:
-        """One iteration; returns its result, see docs/results.md.
-
-        Raises:
-            EnvError: an env failed, see `on_env_error`.
-            TrainingError: updates stay non-finite; the policy keeps its last good weights.
-        """
-        start = time.monotonic()
-        result = self.step()
+    def after_step(self, result: dict[str, Any]) -> None:
+        """Merge filters; evaluate where it is due."""
         self._sync_filters_if_needed(self.workers)
-        self.iteration += 1
         interval = self.config.evaluation_interval
         if interval is not None and self.iteration % interval == 0:
             result.update(self.evaluate())
-        self._describe(result, time.monotonic() - start)
-        self.callbacks.on_train_result(trainer=self, result=result)
-        self._last_result = result
-        self._score = find_score(result, self.config.checkpoint_score()[0])
-        if (run := self._run()) is not None:
-            run.on_result(result)
-        frequency = self.config.checkpoint_freq
-        if frequency and self.iteration % frequency == 0:
-            self._save_in_passing()
-        return result
-
-    def _describe(self, result: dict[str, Any], time_this_iter_s: float) -> None:
-        self._iterations_since_restore += 1
-        self._time_total_s += time_this_iter_s
-        self._time_since_restore_s += time_this_iter_s
-        now, timesteps = time.time(), result["timesteps_total"]
-        result.update(
-            done=False,
-            training_iteration=self.iteration,
-            timesteps_this_iter=result["timesteps_total"]
-            - self._last_result.get("timesteps_total", self._timesteps_at_restore),
-            experiment_id=self._experiment_id,
-            date=datetime.fromtimestamp(now).strftime("%Y-%m-%d_%H-%M-%S"),
-            timestamp=int(now),
-            time_this_iter_s=time_this_iter_s,
-            time_total_s=self._time_total_s,
-            time_since_restore=self._time_since_restore_s,
-            timesteps_since_restore=timesteps - self._timesteps_at_restore,
-            iterations_since_restore=self._iterations_since_restore,
-            num_env_faults=self.workers.local_worker().env.num_faults,
-            pid=os.getpid(),
-            hostname=_hostname(),
-            config=self.config,
-        )
-        if self.config.log_sys_usage:
-            result["perf"] = _system_usage()
+        result["num_env_faults"] = self.workers.local_worker().env.num_faults
 
     def _sync_filters_if_needed(self, workers: WorkerSet) -> None:
         if self.config.observation_filter != "NoFilter":
@@ -272,6 +214,7 @@ class Trainer:
 
     def evaluate(self) -> dict[str, Any]:
         """Evaluate the present policy now: `{"evaluation": metrics}`. Training is not touched by it."""
+        self._refuse_if_stopped()
         workers = self.evaluation_workers or self._make_evaluation_workers()
         if self._before_evaluate_fn is not None:
             self._before_evaluate_fn(self)
@@ -368,61 +311,6 @@ class Trainer:
 
     # Saving and restoring.
 
-    def save(self, checkpoint_dir: str | Path | None = None) -> str:
-        """Save a checkpoint; returns its path.
-
-        Args:
-            checkpoint_dir: where `checkpoint_000012/` is written; None: `checkpoints/` of the run directory, where old
-                ones are removed as `keep_checkpoints_num` says.
-
-        Raises:
-            CheckpointError: it could not be written, or the weights are not finite; earlier ones are intact.
-        """
-        if checkpoint_dir is not None:
-            return self.save_checkpoint(checkpoint_dir)
-        manager = self._manager()
-        path = manager.save(self._state_to_save(), self._meta(), self.iteration, score=self._score)
-        self._after_checkpoint()
-        return str(path)
-
-    def save_checkpoint(self, checkpoint_dir: str | Path) -> str:
-        """Write the whole state to `checkpoint_dir/checkpoint_<iteration>`; returns that path."""
-        path = Path(checkpoint_dir) / f"checkpoint_{self.iteration:06d}"
-        saved = save_checkpoint(path, self._state_to_save(), {**self._meta(), "iteration": self.iteration})
-        self._after_checkpoint()
-        return str(saved)
-
-    def _state_to_save(self) -> dict[str, Any]:
-        state = self.__getstate__()
-        for policy_id, policy_state in state["worker"]["policies"].items():
-            bad = [name for name, weight in policy_state["weights"].items() if not np.isfinite(weight).all()]
-            if bad:
-                raise CheckpointError(
-                    f"Iteration {self.iteration} is not saved: {len(bad)} weights of {policy_id} hold NaN or infinite "
-                    f"values ({', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''}). The policy has diverged: go on "
-                    "from an earlier checkpoint with a lower lr, or with grad_clip set."
-                )
-        return state
-
-    def _save_in_passing(self) -> None:
-        """A periodic save that fails costs a warning, not the run."""
-        try:
-            self.save()
-        except CheckpointError as error:
-            logger.warning("Iteration %d could not be saved; training goes on: %s", self.iteration, error)
-
-    def _after_checkpoint(self) -> None:
-        if self.config.checkpoint_barrier:
-            self.workers.local_worker().sampler.restart(self.iteration)
-
-    def restore(self, checkpoint_path: str | Path) -> None:
-        """Go on from a checkpoint of the same algorithm and spaces.
-
-        Raises:
-            CheckpointError: it is damaged, foreign, or does not fit; this trainer is then as it was.
-        """
-        self.load_checkpoint(checkpoint_path)
-
     def load_checkpoint(self, checkpoint_path: str | Path) -> None:
         """See `restore`."""
         state, meta = load_checkpoint(Path(checkpoint_path), self._name)
@@ -437,7 +325,7 @@ class Trainer:
         checkpoint_path: str | Path,
         config: Mapping[str, Any] | TrainerConfig | None = None,
         env: Any = None,
-        logger_creator: Callable[[TrainerConfig], RunLogger] | bool | None = None,
+        logger_creator: LoggerCreator | bool | None = None,
         trust: bool = False,
     ) -> Trainer:
         """A trainer that goes on where a checkpoint was made.
@@ -472,54 +360,47 @@ class Trainer:
             raise
         return trainer
 
-    def save_to_object(self) -> dict[str, Any]:
-        """The whole state, in memory."""
-        return self.__getstate__()
-
-    def restore_from_object(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `save_to_object()`; after an error the trainer is as it was, but for episodes that restart."""
-        before = self.__getstate__()
-        try:
-            self.__setstate__(state)
-        except BaseException:
-            self.__setstate__(before)
-            raise
-
     def __getstate__(self) -> dict[str, Any]:
         return {
             "worker": self.workers.local_worker().get_state(),
             "plan": self.train_exec_impl.get_state(),
             "trainer": {
-                "iteration": self.iteration,
-                "experiment_id": self._experiment_id,
-                "time_total_s": self._time_total_s,
+                **self._get_run_state(),
                 "num_evaluations": self._num_evaluations,
                 "barrier": self.config.checkpoint_barrier,
-                "score": {"attr": self.config.checkpoint_score()[0], "value": self._score},
             },
         }
+
+    def state_to_save(self) -> dict[str, Any]:
+        """The whole state; weights that are not finite are not to be saved."""
+        state = self.__getstate__()
+        for policy_id, policy_state in state["worker"]["policies"].items():
+            bad = [name for name, weight in policy_state["weights"].items() if not np.isfinite(weight).all()]
+            if bad:
+                raise CheckpointError(
+                    f"Iteration {self.iteration} is not saved: {len(bad)} weights of {policy_id} hold NaN or infinite "
+                    f"values ({', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''}). The policy has diverged: go on "
+                    "from an earlier checkpoint with a lower lr, or with grad_clip set."
+                )
+        return state
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         own = state["trainer"]
         carried_on = self.workers.local_worker().set_state(state["worker"])
         self.train_exec_impl.set_state(state["plan"])
-        self.iteration = own["iteration"]
-        self._experiment_id = own["experiment_id"]
-        self._time_total_s = own["time_total_s"]
         self._num_evaluations = own["num_evaluations"]
-        self._time_since_restore_s, self._iterations_since_restore = 0.0, 0
-        self._timesteps_at_restore = self.train_exec_impl.shared_metrics.counters["num_steps_sampled"]
-        self._last_result = {}
-        score = own.get("score", {})
-        self._score = score["value"] if score.get("attr") == self.config.checkpoint_score()[0] else math.nan
+        self._set_run_state(own, self.train_exec_impl.shared_metrics.counters["num_steps_sampled"])
         if own["barrier"]:
             self.workers.local_worker().sampler.restart(self.iteration)
         self.episodes_restarted = not carried_on and not own["barrier"]
         self.workers.sync_weights()
-        if self._logger is not None or callable(self._logger_creator):
-            self._run().on_restore(self.iteration, self._timesteps_at_restore)  # type: ignore[union-attr]
 
-    def _meta(self) -> dict[str, Any]:
+    def after_checkpoint(self) -> None:
+        """With `checkpoint_barrier`, this run goes on as a resumed one would: with new episodes."""
+        if self.config.checkpoint_barrier:
+            self.workers.local_worker().sampler.restart(self.iteration)
+
+    def checkpoint_meta(self) -> dict[str, Any]:
         env = self.workers.local_worker().env
         return {
             "algorithm": self._name,
@@ -546,54 +427,11 @@ class Trainer:
                 f"{path} was trained on another env: {'; '.join(wrong)}. Give the env it was trained on."
             )
 
-    # The run directory.
-
-    @property
-    def logdir(self) -> str | None:
-        """The run directory; None where nothing is logged."""
-        run = self._run()
-        return None if run is None else str(run.run_dir)
-
-    def _run(self) -> RunLogger | None:
-        if self._logger is None and self._logger_creator is not False:
-            if callable(self._logger_creator):
-                self._logger = self._logger_creator(self.config)
-            else:
-                self._logger = open_run(self.config, self._name, self._env_id, self.seed)
-        return self._logger
-
-    def _manager(self) -> CheckpointManager:
-        if self._checkpoints is None:
-            run = self._run()
-            if run is None:
-                raise CheckpointError(
-                    "This trainer has no run directory (logger_creator=False): give save() a directory."
-                )
-            attr, order = self.config.checkpoint_score()
-            self._checkpoints = CheckpointManager(
-                run.run_dir / "checkpoints", self.config.keep_checkpoints_num, attr, order
-            )
-        return self._checkpoints
-
-    # The end.
-
-    def stop(self) -> None:
-        """Close envs and files. May be called twice."""
-        self.cleanup()
-        if self._logger is not None:
-            self._logger.close()
-
     def cleanup(self) -> None:
         """Stop workers, evaluation workers and whatever else was started."""
         for workers in (getattr(self, "workers", None), self.evaluation_workers):
             if workers is not None:
                 workers.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def __repr__(self) -> str:
         return f"<{self._name} on {self._env_id!r}, iteration {self.iteration}>"
@@ -608,13 +446,3 @@ def _batched(**single: Any) -> dict[str, Any]:
         if single[name] is not None:
             batches[f"{name}_batch"] = [single[name]]
     return batches
-
-
-def _hostname() -> str:
-    return socket.gethostname()
-
-
-def _system_usage() -> dict[str, float]:
-    import psutil
-
-    return {"cpu_util_percent": psutil.cpu_percent(), "ram_util_percent": psutil.virtual_memory().percent}

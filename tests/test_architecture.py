@@ -20,6 +20,7 @@ LAYERS = [
     ["headwater.algorithms"],
     ["headwater.trainer_template"],
     ["headwater.trainer"],
+    ["headwater.trainable"],
     ["headwater.evaluation", "headwater.telemetry", "headwater.saved_references"],
     ["headwater.checkpoint", "headwater.checkpoint_files", "headwater.checkpoint_reader"],
     ["headwater.execution"],

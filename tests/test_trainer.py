@@ -607,7 +607,8 @@ def test_trainers_that_fail_or_use_processes_leave_nothing_behind() -> None:
 
     def count() -> tuple[int, ...]:
         multiprocessing.active_children()  # reaps
-        shared = len(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else 0
+        names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+        shared = sum(f"-{os.getpid()}-" in name for name in names)  # other processes have theirs
         return process.num_threads(), process.num_fds(), len(process.children(recursive=True)), shared
 
     build()
@@ -694,3 +695,36 @@ def test_it_learns_cartpole() -> None:
             if result["episode_reward_mean"] >= 150:
                 break
     assert result["episode_reward_mean"] >= 150
+
+
+def test_a_stopped_trainer_refuses_to_train(made: list[Trainer]) -> None:
+    made.append(PPOTrainer(SMALL, env="CartPole-v1", logger_creator=False))
+    made[0].train()
+    made[0].stop()
+    for call in (made[0].train, made[0].evaluate):
+        with pytest.raises(TrainingError, match="was stopped.*from_checkpoint"):
+            call()
+    assert made[0].compute_action(np.zeros(4, np.float32)) in (0, 1)
+
+
+def test_a_resumed_episode_does_not_begin_again(tmp_path: Path, made: list[Trainer]) -> None:
+    class Watch(DefaultCallbacks):
+        started: list[int] = []
+        ended: list[float] = []
+
+        def on_episode_start(self, *, episode: Any, **kwargs: Any) -> None:
+            self.started.append(episode.length)
+
+        def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+            episode.custom_metrics["steps"] = episode.custom_metrics.get("steps", 0) + 1
+
+        def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+            self.ended.append(episode.custom_metrics["steps"] - episode.length)
+
+    settings = {**SMALL, "callbacks": Watch()}
+    made.append(PPOTrainer(settings, env="CartPole-v1", logger_creator=False))
+    made[0].train()
+    path = made[0].save(tmp_path)
+    made.append(PPOTrainer.from_checkpoint(path, {"callbacks": Watch()}, logger_creator=False))
+    made[1].train()
+    assert set(Watch.started) == {0} and set(Watch.ended) == {0}

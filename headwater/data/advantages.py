@@ -169,7 +169,8 @@ def _accumulate(x: Float64, decay: Float64) -> None:
 
 def _like(template: NDArray, x: Float64) -> Float32:
     result = np.empty_like(template, dtype=np.float32)
-    np.copyto(result, x, casting="same_kind")
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite: the learner skips it
+        np.copyto(result, x, casting="same_kind")
     return result
 
 

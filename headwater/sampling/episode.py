@@ -17,7 +17,7 @@ class Episode:
 
     Attributes:
         episode_id: unique in the run.
-        user_data: anything that your callbacks keep for the episode.
+        user_data: anything that your callbacks keep for the episode; a resumed run begins with none.
         custom_metrics: name -> number; reported as mean, min and max.
         hist_data: name -> list of numbers; reported whole in hist_stats.
     """
@@ -74,6 +74,18 @@ class Episode:
 
     def _read(self, name: str) -> Any:
         return self._last.get(name) if self._sampler is None else self._sampler.last_of(self.env_index, name)
+
+    def get_state(self) -> dict[str, Any]:
+        """What callbacks have gathered to be reported; `user_data` may be anything, and is not saved."""
+        return {
+            "custom_metrics": {name: float(value) for name, value in self.custom_metrics.items()},
+            "hist_data": {name: [float(value) for value in values] for name, values in self.hist_data.items()},
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over a `get_state()`."""
+        self.custom_metrics = dict(state["custom_metrics"])
+        self.hist_data = {name: list(values) for name, values in state["hist_data"].items()}
 
     def close(self) -> None:
         """Keep the numbers as they are: the sampler goes on to the next episode."""

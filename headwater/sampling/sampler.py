@@ -156,6 +156,7 @@ class VectorSampler:
             "autoreset": None if self._autoreset is None else self._autoreset.copy(),
             "streams": self._streams.get_state(),
             "finished": [metrics.to_state() for metrics in self._finished],
+            "episodes": [episode.get_state() for episode in self._episodes or ()],
         }
 
     def set_state(self, state: dict[str, Any]) -> bool:
@@ -178,7 +179,7 @@ class VectorSampler:
             self.episode_returns = np.array(state["episode_returns"], np.float64)
             self.episode_lengths = np.array(state["episode_lengths"], np.int64)
             self._autoreset = None if state["autoreset"] is None else np.array(state["autoreset"], bool)
-            self._open_episodes()
+            self._reopen_episodes(state["episodes"])
         return True
 
     def last_of(self, env_index: int, name: str) -> Any:
@@ -346,12 +347,19 @@ class VectorSampler:
                 self._call("on_episode_start", i, policies=self.worker.policy_map)
 
     def _open_episodes(self) -> None:
-        """Give callbacks an Episode for each running one (after a reset of all, or a restored state)."""
+        """Give callbacks an Episode for each env, after a reset of all."""
+        if self._episodes is not None:
+            self._reopen_episodes(())
+            for i in range(self.env.num_envs):
+                self._call("on_episode_start", i, policies=self.worker.policy_map)
+
+    def _reopen_episodes(self, states: Sequence[dict[str, Any]]) -> None:
+        """Give callbacks an Episode for each running one, with what was saved of it."""
         if self._episodes is not None:
             self._last = (self._obs, None, None, None, None)
             self._episodes = [Episode(self, i, self._episode_id(i)) for i in range(self.env.num_envs)]
-            for i in range(self.env.num_envs):
-                self._call("on_episode_start", i, policies=self.worker.policy_map)
+            for episode, state in zip(self._episodes, states, strict=False):
+                episode.set_state(state)
 
     def _episode_id(self, env_index: int) -> int:
         return int((self._episode_counts[env_index] - 1) * self._stride + self._env_indices[env_index])

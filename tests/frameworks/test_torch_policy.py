@@ -476,3 +476,14 @@ def test_optimizers_are_torchs(settings, reference):
         ours.step()
         theirs.step()
     assert parameters.vector.detach().numpy() == pytest.approx(twin.detach().numpy(), abs=1e-6)
+
+
+@pytest.mark.parametrize("num_sgd_iter", [2, 9])  # fewer and more updates than may be bad in a row
+def test_a_huge_step_leaves_the_last_good_weights(num_sgd_iter):
+    policy = make_policy(lr=1e38)
+    before = policy.get_weights()
+    with pytest.raises(TrainingError):
+        for _ in range(3):
+            policy.learn_on_batch(make_batch(policy), num_sgd_iter, 16)
+    assert all(np.isfinite(weight).all() for weight in policy.get_weights().values())
+    assert before.keys() == policy.get_weights().keys()

@@ -88,22 +88,34 @@ class TorchPolicy(ActingPolicy):
     def learn_on_batch(self, batch: Any, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0) -> dict[str, float]:
         lr = self.cur_lr
         self._optimizer.set_lr(lr)
+        before = self._weights.flat.vector.detach().clone()
         columns = self._columns
         num_rows = columns.load(batch)
         collected: list[Stats] = []
         norms: list[tuple[bool, Any]] = []
-        with self._learning():
-            walk = minibatches(columns.names, columns.gather, num_rows, num_sgd_iter, sgd_minibatch_size, self._sgd_rng)
-            for is_last_epoch, minibatch in walk:
-                stats = self._update(minibatch, report=is_last_epoch)
-                if stats is None:
-                    continue
-                if self._check_late:
-                    norms.append((is_last_epoch, stats["grad_gnorm"]))
-                if is_last_epoch:
-                    collected.append(stats)
-        if self._check_late:
-            collected = self._count_late(norms, collected)
+        try:
+            with self._learning():
+                walk = minibatches(
+                    columns.names, columns.gather, num_rows, num_sgd_iter, sgd_minibatch_size, self._sgd_rng
+                )
+                for is_last_epoch, minibatch in walk:
+                    stats = self._update(minibatch, report=is_last_epoch)
+                    if stats is None:
+                        continue
+                    if self._check_late:
+                        norms.append((is_last_epoch, stats["grad_gnorm"]))
+                    if is_last_epoch:
+                        collected.append(stats)
+            if self._check_late:
+                collected = self._count_late(norms, collected)
+        except TrainingError:
+            self._went_back_to(before)
+            raise
+        if self._went_back_to(before):
+            raise TrainingError(
+                f"An update with lr={lr:g} made weights that are not finite; they are again what they were before this "
+                "batch. Lower lr, or set grad_clip."
+            )
         if not collected:  # all were skipped
             return {**dict.fromkeys(self._stat_names, math.nan), **self._own_stats(lr)}
         return {**_averaged(collected), **self._own_stats(lr)}
@@ -165,6 +177,14 @@ class TorchPolicy(ActingPolicy):
             self._count(bad=not is_good)
         last = [is_good for is_good, (is_last, _) in zip(good, norms, strict=True) if is_last]
         return [stats for stats, is_good in zip(collected, last, strict=True) if is_good]
+
+    def _went_back_to(self, before: Tensor) -> bool:
+        """Whether the weights are not finite (a finite gradient times a huge step may be), and now those of before."""
+        vector = self._weights.flat.vector.detach()
+        if torch.isfinite(vector).all().item():
+            return False
+        vector.copy_(before)
+        return True
 
     def _count(self, bad: bool) -> None:
         if not bad:
