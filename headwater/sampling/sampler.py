@@ -28,7 +28,7 @@ from headwater.sampling.filters import Filter
 from headwater.sampling.metrics import PERF_KEYS, RolloutMetrics
 from headwater.sampling.preprocessors import ActionAdapter, Encoder
 from headwater.sampling.streams import EnvStreams
-from headwater.sampling.trajectory import Trajectory, time_major
+from headwater.sampling.trajectory import Trajectory, TrajectoryBuilder
 
 MayStart = Callable[[int, int], bool]  # (env index, rows collected so far) -> whether another episode may begin
 
@@ -204,7 +204,7 @@ class VectorSampler:
         update_filter = not (self.config.in_evaluation and self.config.synchronize_filters)
         explore, horizon = self.config.explore, self.config.horizon
         encode, to_env = self.encoder.encode, self.action_adapter.to_env
-        columns = _Columns(num_envs, length + 1 + length // 4 if env.autoreset_rows or may_start else length)
+        columns = TrajectoryBuilder(num_envs, length + 1 + length // 4 if env.autoreset_rows or may_start else length)
         invalid_rows = 0
         t = 0
         obs, self._obs = self._obs, None  # whatever is raised below, the next fragment begins with a reset
@@ -300,7 +300,7 @@ class VectorSampler:
 
     def _mark_invalid(
         self,
-        columns: _Columns,
+        columns: TrajectoryBuilder,
         t: int,
         result: StepResult,
         active: NDArray[np.bool_] | None,
@@ -379,7 +379,7 @@ class VectorSampler:
 
     def _finish(
         self,
-        columns: _Columns,
+        columns: TrajectoryBuilder,
         steps: int,
         obs: Any,
         finals: list[tuple[int, NDArray[np.int64], NDArray]],
@@ -408,58 +408,6 @@ class VectorSampler:
         last = self.filter(last, update=False)
         final_obs = self.filter(final_obs, update=False) if len(final_obs) else final_obs
         return Trajectory(fields, np.array(last), final_rows, final_obs, valid)
-
-
-class _Columns:
-    """The fragment under construction: `[capacity, N, ...]` columns, allocated at the first row, grown where needed."""
-
-    _NAMES = (
-        SampleBatch.OBS, SampleBatch.ACTIONS, SampleBatch.ACTION_DIST_INPUTS,
-        SampleBatch.REWARDS, SampleBatch.TERMINATEDS, SampleBatch.TRUNCATEDS,
-    )  # fmt: skip
-
-    def __init__(self, num_envs: int, capacity: int) -> None:
-        self._num_envs, self._capacity = num_envs, capacity
-        self._columns: list[NDArray] = []
-        self._valid: NDArray[np.bool_] | None = None
-
-    def write(self, t: int, obs: NDArray, actions: NDArray, dist_inputs: NDArray, result: StepResult) -> None:
-        if not self._columns:
-            self._allocate((obs, actions, dist_inputs, result.rewards, result.terminateds, result.truncateds))
-        elif t == self._capacity:
-            self._grow()
-        columns = self._columns
-        columns[0][t] = obs
-        columns[1][t] = actions
-        columns[2][t] = dist_inputs
-        columns[3][t] = result.rewards
-        columns[4][t] = result.terminateds
-        columns[5][t] = result.truncateds
-
-    def invalidate(self, start: int, end: int, env_indices: NDArray[np.int64]) -> None:
-        if self._valid is None:
-            self._valid = np.ones((self._capacity, self._num_envs), bool)
-        self._valid[start:end, env_indices] = False
-
-    def count_invalid(self, steps: int) -> int:
-        return 0 if self._valid is None else int(steps * self._num_envs - self._valid[:steps].sum())
-
-    def cut(self, steps: int) -> tuple[dict[str, NDArray], NDArray[np.bool_] | None]:
-        """The columns of the rows written, and which of them are transitions."""
-        valid = None if self._valid is None or self._valid[:steps].all() else self._valid[:steps]
-        return {name: column[:steps] for name, column in zip(self._NAMES, self._columns, strict=True)}, valid
-
-    def _allocate(self, first: tuple[NDArray, ...]) -> None:
-        self._columns = [time_major(self._num_envs, self._capacity, row.shape[1:], row.dtype) for row in first]
-
-    def _grow(self) -> None:
-        old = self._capacity
-        self._capacity = 2 * old
-        for i, column in enumerate(self._columns):
-            self._columns[i] = time_major(self._num_envs, self._capacity, column.shape[2:], column.dtype)
-            self._columns[i][:old] = column
-        if self._valid is not None:
-            self._valid = np.concatenate([self._valid, np.ones_like(self._valid)])
 
 
 def episode_seeds(key: Sequence[int], env_indices: Sequence[int] | NDArray[np.int64], restart: int) -> list[int]:

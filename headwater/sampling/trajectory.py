@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater.data.sample_batch import SampleBatch
+from headwater.envs.vector_env import StepResult
 
 
 class ValueFunction(Protocol):
@@ -134,3 +135,55 @@ class Trajectory:
             keep = np.flatnonzero(self.valid.swapaxes(0, 1).reshape(-1))
             batch = {name: rows[keep] for name, rows in batch.items()}
         return SampleBatch(batch)
+
+
+class TrajectoryBuilder:
+    """The fragment under construction: `[capacity, N, ...]` columns, allocated at the first row, grown where needed."""
+
+    _NAMES = (
+        SampleBatch.OBS, SampleBatch.ACTIONS, SampleBatch.ACTION_DIST_INPUTS,
+        SampleBatch.REWARDS, SampleBatch.TERMINATEDS, SampleBatch.TRUNCATEDS,
+    )  # fmt: skip
+
+    def __init__(self, num_envs: int, capacity: int) -> None:
+        self._num_envs, self._capacity = num_envs, capacity
+        self._columns: list[NDArray] = []
+        self._valid: NDArray[np.bool_] | None = None
+
+    def write(self, t: int, obs: NDArray, actions: NDArray, dist_inputs: NDArray, result: StepResult) -> None:
+        if not self._columns:
+            self._allocate((obs, actions, dist_inputs, result.rewards, result.terminateds, result.truncateds))
+        elif t == self._capacity:
+            self._grow()
+        columns = self._columns
+        columns[0][t] = obs
+        columns[1][t] = actions
+        columns[2][t] = dist_inputs
+        columns[3][t] = result.rewards
+        columns[4][t] = result.terminateds
+        columns[5][t] = result.truncateds
+
+    def invalidate(self, start: int, end: int, env_indices: NDArray[np.int64]) -> None:
+        if self._valid is None:
+            self._valid = np.ones((self._capacity, self._num_envs), bool)
+        self._valid[start:end, env_indices] = False
+
+    def count_invalid(self, steps: int) -> int:
+        return 0 if self._valid is None else int(steps * self._num_envs - self._valid[:steps].sum())
+
+    def cut(self, steps: int) -> tuple[dict[str, NDArray], NDArray[np.bool_] | None]:
+        """The columns of the rows written, and which of them are transitions."""
+        valid = None if self._valid is None or self._valid[:steps].all() else self._valid[:steps]
+        return {name: column[:steps] for name, column in zip(self._NAMES, self._columns, strict=True)}, valid
+
+    def _allocate(self, first: tuple[NDArray, ...]) -> None:
+        self._columns = [time_major(self._num_envs, self._capacity, row.shape[1:], row.dtype) for row in first]
+
+    def _grow(self) -> None:
+        old = self._capacity
+        self._capacity = 2 * old
+        for i, column in enumerate(self._columns):
+            self._columns[i] = time_major(self._num_envs, self._capacity, column.shape[2:], column.dtype)
+            self._columns[i][:old] = column
+        if self._valid is not None:
+            self._valid = np.concatenate([self._valid, np.ones_like(self._valid)])
