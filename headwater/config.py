@@ -209,10 +209,11 @@ class TrainerConfig(Settings):
         "large enough to gain from it.",
         json_schema_extra={"kind": "'auto' | 'cpu' | 'cuda' | 'cuda:<index>'"},
     )
-    torch_num_threads: Int = Field(
+    num_threads: Int = Field(
         default=1,
         ge=1,
-        description="CPU threads of one operation. Small networks lose by more than one, large ones gain.",
+        description="CPU threads of one operation, in the framework and in NumPy. Small networks lose by more than "
+        "one, large ones gain.",
     )
     torch_compile: Bool = Field(
         default=False, description="Compile the update: a minute or so at the start, faster updates afterwards."

@@ -54,8 +54,8 @@ MODEL: dict[str, str] = {
 COMMON: dict[str, str] = {
     # Replaced.
     "num_gpus": _replaced("Its successor is device: 'cpu', 'cuda' or 'cuda:<index>'."),
-    "tf_session_args": _replaced("There are no TF sessions; torch_num_threads sets the threads."),
-    "local_tf_session_args": _replaced("There are no TF sessions; torch_num_threads sets the threads."),
+    "tf_session_args": _replaced("There are no TF sessions; num_threads sets the threads."),
+    "local_tf_session_args": _replaced("There are no TF sessions; num_threads sets the threads."),
     "eager_tracing": _replaced("Its successor is torch_compile."),
     "monitor": _replaced(_VIDEO),
     "record_env": _replaced(_VIDEO),

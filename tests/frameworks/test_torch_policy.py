@@ -487,3 +487,11 @@ def test_a_huge_step_leaves_the_last_good_weights(num_sgd_iter):
             policy.learn_on_batch(make_batch(policy), num_sgd_iter, 16)
     assert all(np.isfinite(weight).all() for weight in policy.get_weights().values())
     assert before.keys() == policy.get_weights().keys()
+
+
+def test_threads_are_limited_in_torch_and_in_numpy():
+    from threadpoolctl import threadpool_info
+
+    make_policy(num_threads=1)
+    assert torch.get_num_threads() == 1
+    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}

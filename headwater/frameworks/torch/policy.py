@@ -24,6 +24,7 @@ from headwater.frameworks.numpy.export import write_export
 from headwater.frameworks.numpy.networks import NumpyNetwork
 from headwater.frameworks.numpy.ops import NUMPY_OPS
 from headwater.frameworks.numpy.policy import ActingPolicy, acts_faster_in_numpy
+from headwater.frameworks.numpy.threads import limit_blas_threads
 from headwater.frameworks.torch.columns import Columns
 from headwater.frameworks.torch.gradients import Differentiate, by_autograd, by_hand, compiled
 from headwater.frameworks.torch.mlp import DenseLayers
@@ -54,8 +55,9 @@ class TorchPolicy(ActingPolicy):
     loss: ClassVar[Callable[..., tuple[Tensor, dict[str, Tensor]]]]
 
     def __init__(self, observation_space: spaces.Box, action_space: spaces.Space, config: Mapping[str, Any]) -> None:
-        if torch.get_num_threads() != config["torch_num_threads"]:
-            torch.set_num_threads(config["torch_num_threads"])
+        if torch.get_num_threads() != config["num_threads"]:
+            torch.set_num_threads(config["num_threads"])
+        limit_blas_threads(config["num_threads"])
         super().__init__(observation_space, action_space, config)
         self.ops = NUMPY_OPS if self._acting_framework() == "numpy" else TORCH_OPS
         self._weights = TorchWeights(observation_space, action_space, self.num_outputs, config, self._stream(0))
