@@ -1,7 +1,7 @@
 """Checkpoints: saved whole or not at all, read without trusting them, kept by number and by metric.
 
-`headwater.checkpoint_files` says what a checkpoint is and writes it, `headwater.checkpoint_reader` reads it; this file
-is the door to both, and keeps the checkpoints of a run.
+`storage/checkpoint_files.py` says what a checkpoint is and writes it, `storage/checkpoint_reader.py` reads it; this
+file is the door to both, and keeps the checkpoints of a run.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.checkpoint_files import (
+from headwater.errors import CheckpointError
+from headwater.storage.checkpoint_files import (
     checkpoint_name,
     clean_stale_temporaries,
     remove_checkpoint,
     save_checkpoint,
 )
-from headwater.checkpoint_reader import load_checkpoint, read_checkpoint_meta, verify_checkpoint
-from headwater.errors import CheckpointError
-from headwater.files import replace_file
+from headwater.storage.checkpoint_reader import load_checkpoint, read_checkpoint_meta, verify_checkpoint
+from headwater.storage.files import replace_file
 
 __all__ = [
     "BEST_NAME",

@@ -22,7 +22,7 @@ LAYERS = [
     ["headwater.trainer"],
     ["headwater.trainable"],
     ["headwater.evaluation", "headwater.telemetry", "headwater.saved_references"],
-    ["headwater.checkpoint", "headwater.checkpoint_files", "headwater.checkpoint_reader"],
+    ["headwater.checkpoint"],
     ["headwater.execution"],
     ["headwater.sampling"],
     ["headwater.engines"],
@@ -34,7 +34,7 @@ LAYERS = [
     ["headwater.config"],
     ["headwater.settings", "headwater.callbacks"],
     ["headwater.registry"],
-    ["headwater.state_tree", "headwater.files"],
+    ["headwater.storage"],
     ["headwater.errors"],
 ]
 # Config and loss of an algorithm are leaves: they may be read without its plan, and import what lies below them.

@@ -16,7 +16,6 @@ import time
 import numpy as np
 import pytest
 
-from headwater import checkpoint_files
 from headwater.checkpoint import (
     CheckpointManager,
     checkpoint_name,
@@ -26,6 +25,7 @@ from headwater.checkpoint import (
     verify_checkpoint,
 )
 from headwater.errors import CheckpointError
+from headwater.storage import checkpoint_files
 
 STATE = {"weights": {"kernel": np.arange(200, dtype=np.float32)}, "kl_coeff": 0.2, "history": [1.5, float("inf")]}
 

@@ -110,7 +110,7 @@ def last_result(run_dir: Path) -> dict[str, Any] | None:
 
 def save_stop(run_dir: Path, bounds: dict[str, float]) -> None:
     """Keep the stop criteria beside the results, for `--resume`; a disk that is full costs only that."""
-    from headwater.files import replace_file
+    from headwater.storage.files import replace_file
 
     try:
         replace_file(run_dir / _STOP_FILE, json.dumps(bounds, indent=2).encode() + b"\n")

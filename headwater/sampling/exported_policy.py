@@ -27,11 +27,11 @@ from headwater.envs.nested import Gather, as_row, make_gather, take_rows, tree_l
 from headwater.envs.space_check import Mismatch, check_value
 from headwater.envs.space_json import space_from_json, space_to_json
 from headwater.errors import CheckpointError, HeadwaterError
-from headwater.files import replace_file
 from headwater.frameworks.numpy.policy import NumpyPolicy
 from headwater.policy.policy import Policy
 from headwater.sampling.filters import Filter, get_filter
 from headwater.sampling.preprocessors import ActionAdapter, Encoder, get_action_adapter, get_encoder
+from headwater.storage.files import replace_file
 
 FORMAT, VERSION = "headwater-acting", 1
 _FILE = "acting.json"

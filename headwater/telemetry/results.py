@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.files import AppendFile, replace_file
+from headwater.storage.files import AppendFile, replace_file
 from headwater.telemetry.environment import describe_environment
 from headwater.telemetry.flat_result import flatten_result, result_to_json
 

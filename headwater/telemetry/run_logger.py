@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.files import AppendFile
+from headwater.storage.files import AppendFile
 from headwater.telemetry.results import ResultWriter
 from headwater.telemetry.run_dir import RunLock, make_run_dir
 from headwater.telemetry.tensorboard import TensorBoardWriter

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.files import AppendFile
+from headwater.storage.files import AppendFile
 from headwater.telemetry.flat_result import flatten_result
 
 _logger = logging.getLogger(__name__)

@@ -338,7 +338,7 @@ def test_a_closed_pipe_does_not_end_the_training() -> None:
 
 
 def test_a_last_save_that_fails_is_told_and_the_status_is_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    import headwater.checkpoint_files as files
+    import headwater.storage.checkpoint_files as files
 
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")

@@ -17,7 +17,7 @@ from headwater.envs.gymnasium_copies import CopiesVectorEnv
 from headwater.envs.gymnasium_vector import GymnasiumVectorEnv
 from headwater.envs.vector_env import VectorEnv
 from headwater.errors import EnvError
-from headwater.state_tree import flatten_state, unflatten_state
+from headwater.storage.state_tree import flatten_state, unflatten_state
 from tests.envs.toys import ScriptEnv, make_config
 
 ENVS = ["CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Acrobot-v1", "Pendulum-v1"]
@@ -59,7 +59,7 @@ IN_A_NEW_PROCESS = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from headwater.state_tree import unflatten_state
+from headwater.storage.state_tree import unflatten_state
 from tests.envs.test_env_state import go_on, make
 
 path, env_id, native, start = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "1", int(sys.argv[4])

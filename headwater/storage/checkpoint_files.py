@@ -29,8 +29,8 @@ import safetensors.numpy
 
 from headwater import __version__
 from headwater.errors import CheckpointError
-from headwater.files import sync_directory, write_synced
-from headwater.state_tree import flatten_state
+from headwater.storage.files import sync_directory, write_synced
+from headwater.storage.state_tree import flatten_state
 
 FORMAT = "headwater-checkpoint"
 FORMAT_VERSION = 1
@@ -58,7 +58,7 @@ def save_checkpoint(path: str | Path, state: Mapping[str, Any], meta: Mapping[st
 
     Args:
         path: The checkpoint's directory, e.g. `run/checkpoints/checkpoint_000012`.
-        state: A state tree (see `headwater.state_tree`).
+        state: A state tree (see `headwater.storage.state_tree`).
         meta: What a reader may want to know before the state (`algorithm`, `config`, `spaces`...); JSON only.
 
     Returns:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from headwater.state_tree import TENSOR_DTYPES, flatten_state, unflatten_state
+from headwater.storage.state_tree import TENSOR_DTYPES, flatten_state, unflatten_state
 
 ARRAYS = hnp.arrays(st.sampled_from(sorted(TENSOR_DTYPES.values(), key=str)), hnp.array_shapes(min_dims=0, min_side=0))
 NUMBERS = st.none() | st.booleans() | st.integers(-(2**200), 2**200) | st.floats() | st.text()

@@ -14,7 +14,8 @@ import numpy as np
 import safetensors
 
 from headwater import __version__
-from headwater.checkpoint_files import (
+from headwater.errors import CheckpointError
+from headwater.storage.checkpoint_files import (
     FORMAT,
     FORMAT_VERSION,
     MANIFEST_NAME,
@@ -23,8 +24,7 @@ from headwater.checkpoint_files import (
     manifest_digest,
     restore_replaced,
 )
-from headwater.errors import CheckpointError
-from headwater.state_tree import TENSOR_DTYPES, unflatten_state
+from headwater.storage.state_tree import TENSOR_DTYPES, unflatten_state
 
 MAX_TENSOR_HEADER_BYTES = 100_000_000  # as much as the format allows
 

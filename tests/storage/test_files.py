@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from headwater.files import AppendFile, drop_torn_line, replace_file
+from headwater.storage.files import AppendFile, drop_torn_line, replace_file
 
 
 def test_replace_leaves_the_old_content_when_it_fails(tmp_path, monkeypatch):

@@ -1,0 +1,1 @@
+"""How things reach the disk: whole files or none, append-only logs, state trees as JSON and tensors."""
