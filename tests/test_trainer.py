@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -578,10 +579,10 @@ def test_fifty_trainers_leave_nothing_behind() -> None:
             trainer.save()
 
     build()
-    before = (process.num_threads(), process.num_fds(), len(process.children(recursive=True)))
+    before = (threading.active_count(), process.num_fds(), len(process.children(recursive=True)))
     for _ in range(50):
         build()
-    after = (process.num_threads(), process.num_fds(), len(process.children(recursive=True)))
+    after = (threading.active_count(), process.num_fds(), len(process.children(recursive=True)))
     assert all(now <= then for now, then in zip(after, before, strict=True)), (before, after)
 
 
@@ -609,7 +610,7 @@ def test_trainers_that_fail_or_use_processes_leave_nothing_behind() -> None:
         multiprocessing.active_children()  # reaps
         names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
         shared = sum(f"-{os.getpid()}-" in name for name in names)  # other processes have theirs
-        return process.num_threads(), process.num_fds(), len(process.children(recursive=True)), shared
+        return threading.active_count(), process.num_fds(), len(process.children(recursive=True)), shared
 
     build()
     before = count()
