@@ -343,7 +343,13 @@ class Trainer(Trainable):
             ConfigError: a callable of the config could not be stored and is not given here.
         """
         state, meta = load_checkpoint(Path(checkpoint_path), None if cls is Trainer else cls._name)
-        algorithm: type[Trainer] = get_algorithm(meta["algorithm"]) if cls is Trainer else cls
+        try:
+            algorithm: type[Trainer] = get_algorithm(meta["algorithm"]) if cls is Trainer else cls
+        except ConfigError as error:
+            raise CheckpointError(
+                f"{checkpoint_path} was made by the algorithm {meta['algorithm']!r}, which is none of headwater's own: "
+                "call from_checkpoint of its class rather than of Trainer."
+            ) from error
         given = changes(config) if isinstance(config, TrainerConfig) else dict(config or {})
         overrides = given | ({} if env is None else {"env": env})
         merged = algorithm._default_config.from_dict(meta["config"], overrides)

@@ -352,6 +352,16 @@ def test_the_default_plan_trains() -> None:
         assert trainer.train()["info"]["num_steps_trained"] >= 128
 
 
+def test_an_algorithm_of_ones_own_goes_on_by_its_class(tmp_path: Path, made: list[Trainer]) -> None:
+    Mine = PPOTrainer.with_updates(name="Mine")
+    made.append(Mine(SMALL, env="CartPole-v1", logger_creator=False))
+    path = made[0].save(tmp_path)
+    with pytest.raises(CheckpointError, match="'Mine'.*its class"):
+        Trainer.from_checkpoint(path, logger_creator=False)
+    made.append(Mine.from_checkpoint(path, logger_creator=False))
+    assert made[1].train()["training_iteration"] == 1
+
+
 def test_a_trainer_without_a_policy_class_says_so() -> None:
     with pytest.raises(ConfigError, match="default_policy"):
         build_trainer("Empty", default_config=DEFAULT_CONFIG)(SMALL, env="CartPole-v1", logger_creator=False)
