@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,3 +18,12 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Relative paths, such as the default `runs/`, land in the test's temporary directory."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def made() -> Iterator[list[Any]]:
+    """Trainers that a test puts here are stopped at its end."""
+    trainers: list[Any] = []
+    yield trainers
+    for trainer in trainers:
+        trainer.stop()
