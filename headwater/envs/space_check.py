@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 # Relative to max(1, |bound|): float32 rounding at a bound is no fault of the env.
 BOUND_TOLERANCE = 1e-5
+LARGEST = np.float64(np.finfo(np.float32).max)
 
 
 class Mismatch(Exception):
@@ -64,7 +65,9 @@ def _check_tuple(space: spaces.Tuple, value: Any, path: str = "obs", num_rows: i
 def _check_box(space: spaces.Box, value: Any, path: str = "obs", num_rows: int | None = None) -> None:
     array = _as_array(space, value, path, num_rows)
     if array.dtype.kind == "f":
-        _raise_first(~np.isfinite(array), array, path, num_rows, "expected a finite number")
+        # Policies see float32: what that cannot hold would be infinite to them.
+        wrong = ~(np.abs(array) <= LARGEST)
+        _raise_first(wrong, array, path, num_rows, "expected a finite number that float32 can hold")
         array = array.astype(space.dtype, copy=False)
     low, high = _tolerant_bounds(space)
     outside = (array < low) | (array > high)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headwater.data.sample_batch import SampleBatch
@@ -142,4 +143,29 @@ def test_a_horizon_truncates_and_resets(mode: str, batch_mode: str) -> None:
         # lambda 0.5, gamma 0.9, V(obs) = obs + 1: the value of observation 4 bootstraps.
         np.testing.assert_allclose(episode[SampleBatch.ADVANTAGES][-1], 1 + 0.9 * 5 - 4, atol=1e-5)
     assert {m.episode_length for m in worker.get_metrics()} == {4}
+    worker.stop()
+
+
+class Huge(CounterEnv):
+    """Observes float64 numbers; from its fifth step on one that is finite there, but not in float32."""
+
+    def __init__(self) -> None:
+        super().__init__(10)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+    def reset(self, **kwargs: Any) -> Any:
+        super().reset(**kwargs)
+        return np.zeros(2), {}
+
+    def step(self, action: Any) -> Any:
+        _, *rest = super().step(action)
+        return np.array([0.0, 1e100 if self.t >= 5 else 1.0]), *rest
+
+
+def test_what_float32_cannot_hold_is_refused_by_name() -> None:
+    worker = make_worker(lambda context: Huge(), 1, rows=30, observation_filter="MeanStdFilter")
+    with pytest.raises(EnvError, match=r"obs\[1\] is 1e\+100.*float32"):
+        worker.sample()
+    [obs_filter] = worker.filters.values()
+    assert np.isfinite(obs_filter.rs.mean).all()
     worker.stop()

@@ -120,52 +120,53 @@ class UpdateKL:
         return info
 
 
-def warn_about_bad_reward_scales(config: PPOConfig, result: dict[str, Any]) -> dict[str, Any]:
-    """Warn where the scale of the rewards defeats the value function; the result passes unchanged."""
+def warn_about_bad_reward_scales(
+    config: PPOConfig, result: dict[str, Any], warned: set[str] | None = None
+) -> dict[str, Any]:
+    """Warn where the scale of the rewards defeats the value function; the result passes unchanged.
+
+    Args:
+        config: PPO's.
+        result: of an iteration.
+        warned: what was warned of before, and is not again; added to.
+    """
+    warned = set() if warned is None else warned
     if result["policy_reward_mean"]:
         return result
     for policy_id, stats in result["info"]["learner"].items():
         scaled = config.vf_loss_coeff * stats.get("vf_loss", 0.0)
-        if config.model.vf_share_layers is True and scaled > 100:
-            _warn_once(
-                "vf_loss",
+        if config.model.vf_share_layers is True and scaled > 100 and "vf_loss" not in warned:
+            warned.add("vf_loss")
+            logger.warning(
                 "%s: the value loss (%.4g, vf_loss_coeff included) drowns the policy's in the shared layers: lower "
                 "vf_loss_coeff, or set model.vf_share_layers to false.",
                 policy_id,
                 scaled,
             )
-    mean = result["episode_reward_mean"]
-    if config.vf_clip_param is not None and mean == mean and round(abs(mean) / config.vf_clip_param) > 200:
-        _warn_once(
-            "vf_clip",
+    mean, clip = result["episode_reward_mean"], config.vf_clip_param
+    if clip is not None and mean == mean and round(abs(mean) / clip) > 200 and "vf_clip_param" not in warned:
+        warned.add("vf_clip_param")
+        logger.warning(
             "The mean return %.4g is more than 200 times vf_clip_param (%.4g): the value function will be long in "
             "reaching it. Raise vf_clip_param, set it to null, or scale the rewards.",
             mean,
-            config.vf_clip_param,
+            clip,
         )
     return result
 
 
 class WarnAboutBadRewardScales:
-    """The plan's step for `warn_about_bad_reward_scales`."""
+    """The plan's step for `warn_about_bad_reward_scales`; warns once of each."""
 
     takes = dict
     gives = dict
 
     def __init__(self, config: PPOConfig) -> None:
         self._config = config
+        self._warned: set[str] = set()
 
     def __call__(self, result: dict[str, Any]) -> dict[str, Any]:
-        return warn_about_bad_reward_scales(self._config, result)
-
-
-def _warn_once(key: str, message: str, *args: Any) -> None:
-    if key not in _warned:
-        _warned.add(key)
-        logger.warning(message, *args)
-
-
-_warned: set[str] = set()
+        return warn_about_bad_reward_scales(self._config, result, self._warned)
 
 
 def execution_plan(workers: WorkerSet, config: PPOConfig) -> LocalIterator:
