@@ -24,6 +24,7 @@ from headwater.execution.iterators import LocalIterator
 from headwater.policy.policy import Policy
 from headwater.registry import env_creator_for, get_algorithm, resolve_reference
 from headwater.sampling.filters import FilterManager
+from headwater.sampling.rollout_worker import RolloutWorker
 from headwater.sampling.worker_set import WorkerSet
 from headwater.saved_references import resolve_saved_references
 from headwater.settings.settings import changes
@@ -224,13 +225,17 @@ class Trainer(Trainable):
 
     _evaluate = evaluate  # its name in the 1.x line
 
-    def _sync_weights_to_workers(self, *, worker_set: WorkerSet, workers: Any = None) -> None:
-        """Give every worker of a set the local worker's weights and filters."""
-        local = self.workers.local_worker()
-        saved = local.save()
+    def _sync_weights_to_workers(
+        self, *, worker_set: WorkerSet | None = None, workers: Sequence[RolloutWorker] = ()
+    ) -> None:
+        """Give every worker of a set, and each of `workers`, the local worker's weights and filters."""
+        saved = self.workers.local_worker().save()
         if not self.config.synchronize_filters:
             saved["filters"] = {}
-        worker_set.foreach_worker(lambda worker: worker.restore(saved))
+        if worker_set is not None:
+            worker_set.foreach_worker(lambda worker: worker.restore(saved))
+        for worker in workers:
+            worker.restore(saved)
 
     # Acting.
 

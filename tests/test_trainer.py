@@ -116,6 +116,14 @@ def test_evaluation_sees_through_the_training_filter_and_leaves_it_alone(made: l
         np.testing.assert_array_equal(*outputs)
 
 
+def test_weights_are_synced_to_sets_and_to_single_workers(made: list[Trainer]) -> None:
+    made.extend(PPOTrainer({**SMALL, "seed": seed}, env="CartPole-v1", logger_creator=False) for seed in (1, 2, 3))
+    first, second, third = made
+    first._sync_weights_to_workers(worker_set=second.workers, workers=[third.workers.local_worker()])
+    for trainer in (second, third):
+        np.testing.assert_array_equal(flat_weights(trainer), flat_weights(first))
+
+
 def test_a_custom_evaluation_must_return_metrics(made: list[Trainer]) -> None:
     for returned in ({}, None, 3):
         made.append(
