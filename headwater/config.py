@@ -258,6 +258,9 @@ class TrainerConfig(Settings):
     log_sys_usage: Bool = Field(default=True, description="Add CPU and memory load of the machine to each result.")
     local_dir: str = Field(default="runs", min_length=1, description="Directory under which run directories are made.")
     tensorboard: Bool = Field(default=True, description="Write TensorBoard events into the run directory.")
+    tensorboard_tags: Literal["rllib", "sb3", "cleanrl"] = Field(
+        default="rllib", description="Whose names TensorBoard's curves bear, so that old dashboards fit."
+    )
 
     # Evaluation.
     evaluation_interval: OptionalInt = Field(

@@ -28,20 +28,22 @@ class RunLogger:
         ['env.json', 'params.json', 'progress.csv', 'result.jsonl', 'tb']
     """
 
-    def __init__(self, run_dir: str | Path, config: Any = None, tags: str = "rllib") -> None:
+    def __init__(self, run_dir: str | Path, config: Any = None) -> None:
         """Take a directory, which is made if need be; an earlier run's files in it are continued.
 
         Args:
             run_dir: The run's directory.
-            config: A config object, or a mapping; its `tensorboard` says whether `tb/` is written.
-            tags: The names that TensorBoard shows, see `TensorBoardWriter`.
+            config: A config object, or a mapping; its `tensorboard` says whether `tb/` is written, its
+                `tensorboard_tags` by which names, see `TensorBoardWriter`.
 
         Raises:
             HeadwaterError: Another run has the directory.
             ConfigError: It cannot be written to.
         """
         self.run_dir = Path(run_dir)
-        wanted = config is None or config.get("tensorboard", True)
+        settings = {} if config is None else config
+        tags = settings.get("tensorboard_tags", "rllib")
+        wanted = settings.get("tensorboard", True)
         self._tensorboard = TensorBoardWriter(self.run_dir / "tb", tags) if wanted else None
         self._lock = RunLock(self.run_dir)
         self._log = _LogFile(self.run_dir / "log.txt")

@@ -32,6 +32,14 @@ def test_tensorboard_is_a_setting(tmp_path):
     assert not (tmp_path / "tb").exists()
 
 
+def test_the_names_of_curves_are_a_setting(tmp_path):
+    from tests.telemetry.test_tensorboard import read
+
+    with RunLogger(tmp_path, {"tensorboard_tags": "sb3"}) as run:
+        run.on_result(make_result(2, 20.5))
+    assert read(tmp_path / "tb")["rollout/ep_rew_mean"][0][1] == 20.5
+
+
 def test_a_resumed_run_has_each_iteration_once(tmp_path):
     with RunLogger(tmp_path, {}) as run:
         for iteration in range(1, 6):
@@ -48,7 +56,7 @@ def test_a_failed_start_leaves_nothing_behind(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written to"):
         RunLogger(tmp_path / "file" / "run")
     with pytest.raises(ValueError, match="tags is one of"):
-        RunLogger(tmp_path / "run", tags="wandb")
+        RunLogger(tmp_path / "run", {"tensorboard_tags": "wandb"})
     assert logging.getLogger("headwater").handlers == handlers
     RunLogger(tmp_path / "run").close()
 
