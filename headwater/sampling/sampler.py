@@ -247,7 +247,7 @@ class VectorSampler:
             obs = result.obs
             if self._episodes is not None:
                 self._last = (obs, x, actions, result.rewards, result.infos)
-                self._step_callbacks(done, result, active)
+                self._step_callbacks(result, active)
             if env_done.any():
                 ended = np.flatnonzero(done)
                 finals.append((t, ended, encode(obs)[ended]))
@@ -282,9 +282,9 @@ class VectorSampler:
 
     def _filtered(self, x: NDArray, update: bool, active: NDArray[np.bool_] | None) -> NDArray:
         """Filter the encoded observations; those which nobody acts on do not enter the statistics."""
-        idle = (
-            self._autoreset if active is None else (~active if self._autoreset is None else self._autoreset | ~active)
-        )
+        idle = self._autoreset
+        if active is not None:
+            idle = ~active if idle is None else idle | ~active
         if not update or idle is None:
             return self.filter(x, update=update)
         if not idle.all():
@@ -364,11 +364,10 @@ class VectorSampler:
     def _episode_id(self, env_index: int) -> int:
         return int((self._episode_counts[env_index] - 1) * self._stride + self._env_indices[env_index])
 
-    def _step_callbacks(self, done: NDArray[np.bool_], result: StepResult, active: NDArray[np.bool_] | None) -> None:
+    def _step_callbacks(self, result: StepResult, active: NDArray[np.bool_] | None) -> None:
         if self._watch_steps:
             for i in range(self.env.num_envs):
-                stepped = (result.valid is None or result.valid[i]) and (active is None or active[i])
-                if stepped:
+                if (result.valid is None or result.valid[i]) and (active is None or active[i]):
                     self._call("on_episode_step", i)
 
     def _call(self, name: str, env_index: int, **kwargs: Any) -> None:
