@@ -23,6 +23,7 @@ from headwater.storage.checkpoint_files import (
 )
 from headwater.storage.checkpoint_reader import load_checkpoint, read_checkpoint_meta, verify_checkpoint
 from headwater.storage.files import replace_file
+from headwater.storage.nested_keys import look_up
 
 __all__ = [
     "BEST_NAME",
@@ -30,7 +31,6 @@ __all__ = [
     "CheckpointManager",
     "checkpoint_name",
     "clean_stale_temporaries",
-    "find_score",
     "load_checkpoint",
     "read_checkpoint_meta",
     "remove_checkpoint",
@@ -128,7 +128,7 @@ class CheckpointManager:
         Raises:
             CheckpointError: It could not be written; the earlier ones are intact.
         """
-        score = find_score(result or {}, self.score_attr) if score is None else score
+        score = look_up(result or {}, self.score_attr) if score is None else score
         number = 1 + max((checkpoint.number for checkpoint in self._checkpoints.values()), default=0)
         named = {"iteration": iteration, "score": {"attr": self.score_attr, "value": score}, "save_number": number}
         meta = {**meta, **named}
@@ -219,17 +219,6 @@ class CheckpointManager:
 
 def _age(checkpoint: Checkpoint) -> tuple[int, int]:
     return checkpoint.number, checkpoint.iteration
-
-
-def find_score(result: Mapping[str, Any], attr: str) -> float:
-    """The number in a result under `attr`, nested keys joined by "/"; NaN where there is none."""
-    value: Any = result
-    for key in attr.split("/"):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    try:
-        return float(value) if value is not None else math.nan
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def _describe_best(best: Checkpoint, attr: str) -> bytes:

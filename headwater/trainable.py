@@ -19,9 +19,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from headwater.checkpoint import CheckpointManager, find_score, save_checkpoint
+from headwater.checkpoint import CheckpointManager, save_checkpoint
 from headwater.config import TrainerConfig
 from headwater.errors import CheckpointError, TrainingError
+from headwater.storage.nested_keys import look_up
 from headwater.telemetry import RunLogger, open_run
 
 logger = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ class Trainable(ABC):
         self._describe(result, time.monotonic() - start)
         self.callbacks.on_train_result(trainer=self, result=result)
         self._last_result = result
-        self._score = find_score(result, self.config.checkpoint_score()[0])
+        self._score = look_up(result, self.config.checkpoint_score()[0])
         if (run := self._run()) is not None:
             run.on_result(result)
         frequency = self.config.checkpoint_freq

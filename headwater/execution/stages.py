@@ -8,6 +8,7 @@ Where nothing can be delivered without waiting, a stage returns a `_NextValueNot
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ class _NextValueNotReady(Exception):
 NOT_READY = _NextValueNotReady("nothing to deliver yet")
 
 
-class Stage:
+class Stage(ABC):
     """One line of a plan.
 
     Args:
@@ -75,9 +76,9 @@ class Stage:
             )
         self.consumer = consumer
 
+    @abstractmethod
     def pull(self) -> Any:
         """The next item, or a `_NextValueNotReady`; StopIteration at the end."""
-        raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
         """What to draw behind the name: the operator's public attributes of plain types."""
@@ -115,8 +116,8 @@ class Stage:
     def _get_held(self) -> dict[str, Any]:
         return {}
 
-    def _set_held(self, held: Mapping[str, Any]) -> None:
-        pass
+    def _set_held(self, held: Mapping[str, Any]) -> None:  # noqa: B027  (most stages hold nothing back)
+        """Take over what `_get_held` gave."""
 
 
 class Source(Stage):

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from headwater.storage.nested_keys import look_up
+
 # Bounds that a run approaches at a steady pace; the way to any other (a return) is no matter of time.
 _STEPS, _ITERATIONS, _SECONDS = "timesteps_total", "training_iteration", "time_total_s"
 _WINDOW_S = 10.0
@@ -76,17 +78,6 @@ class Pace:
             if math.isfinite(rate):
                 return rate
         return self._fallback_rates[column - 1]
-
-
-def look_up(result: Mapping[str, Any], key: str) -> float:
-    """Return the number under a key whose nested parts are joined by "/"; NaN where there is none."""
-    value: Any = result
-    for part in key.split("/"):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    try:
-        return float(value) if value is not None else math.nan
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def _fraction(done: float, whole: float) -> float:

@@ -9,11 +9,13 @@ import math
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from headwater.storage.nested_keys import look_up
 from headwater.telemetry.flat_result import result_to_json
-from headwater.telemetry.pace import Pace, Way, look_up
+from headwater.telemetry.pace import Pace, Way
 
 _logger = logging.getLogger(__name__)
 
@@ -114,7 +116,7 @@ class _JsonDisplay(Display):
             self._stream.flush()
 
 
-class _ThrottledDisplay(Display):
+class _ThrottledDisplay(Display, ABC):
     """Shows a result when the last one has stood for an interval, and the last one of all."""
 
     interval_s: float
@@ -143,8 +145,9 @@ class _ThrottledDisplay(Display):
             self._show(self._waiting)
         self._waiting = None
 
+    @abstractmethod
     def _show(self, result: Mapping[str, Any]) -> None:
-        raise NotImplementedError
+        """Write one result."""
 
 
 class _PlainDisplay(_ThrottledDisplay):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from headwater.telemetry.pace import Pace, look_up
+from headwater.telemetry.pace import Pace
 from tests.telemetry.sample_results import make_result
 
 
@@ -63,9 +63,3 @@ def test_what_is_not_known_is_not_claimed():
         assert way.done == 0.0 and way.seconds_left is None
     pace.add(make_result(1))
     assert pace.ways(make_result(1))[0] == ("timesteps_total", 1024.0, 100, 1.0, 0.0)
-
-
-def test_look_up_follows_slashes():
-    assert look_up({"a": {"b": 3}}, "a/b") == 3.0
-    for result in ({}, {"a": 3}, {"a": {"b": "text"}}, {"a": {"b": None}}):
-        assert math.isnan(look_up(result, "a/b"))
