@@ -244,6 +244,94 @@ class Ops(ABC):
     def stack(self, parts: Sequence[Array], axis: int = -1) -> Array:
         """Parts of equal shape joined along a new axis."""
 
+    @abstractmethod
+    def transpose(self, x: Array, axes: Sequence[int]) -> Array:
+        """The axes in the given order."""
+
+    @abstractmethod
+    def take_rows(self, x: Array, index: Array) -> Array:
+        """x [B, *], int64 index [M] -> [M, *]: the rows at these places."""
+
+    # -- networks
+
+    @abstractmethod
+    def relu(self, x: Array) -> Array:
+        """max(x, 0)."""
+
+    @abstractmethod
+    def elu(self, x: Array) -> Array:
+        """x where positive, else exp(x) - 1."""
+
+    @abstractmethod
+    def silu(self, x: Array) -> Array:
+        """x * sigmoid(x)."""
+
+    @abstractmethod
+    def matmul(self, x: Array, y: Array) -> Array:
+        """[*, n, k], [*, k, m] -> [*, n, m]: matrix products, over leading axes that broadcast."""
+
+    @abstractmethod
+    def dense(self, x: Array, kernel: Array, bias: Array) -> Array:
+        """[*, in], [in, out], [out] -> [*, out]: x @ kernel + bias."""
+
+    @abstractmethod
+    def conv(self, x: Array, kernel: Array, bias: Array, stride: tuple[int, int]) -> Array:
+        """[B, height, width, in], [out, kernel height, kernel width, in], [out] -> [B, height', width', out].
+
+        Without padding: height' = (height - kernel height) // stride[0] + 1, and so the width.
+        """
+
+    @abstractmethod
+    def lstm(
+        self, x: Array, h: Array, c: Array, kernel: Array, recurrent: Array, bias: Array, mask: Array | None = None
+    ) -> tuple[Array, Array, Array]:
+        """A long short-term memory (Hochreiter and Schmidhuber 1997) along the time axis.
+
+        With [i, f, g, o] = x kernel + h recurrent + bias at each step: c = sigmoid(f) c + sigmoid(i) tanh(g) and
+        h = sigmoid(o) tanh(c).
+
+        Args:
+            x: [B, T, in].
+            h: [B, H], before the first step.
+            c: [B, H], likewise.
+            kernel: [in, 4 H], gates in the order i, f, g, o.
+            recurrent: [H, 4 H].
+            bias: [4 H].
+            mask: bool [B, T]: where it is False, h and c stay what they are.
+
+        Returns:
+            h after each step, [B, T, H], and h and c after the last one.
+        """
+
+    @abstractmethod
+    def gru(
+        self,
+        x: Array,
+        h: Array,
+        kernel: Array,
+        recurrent: Array,
+        bias: Array,
+        recurrent_bias: Array,
+        mask: Array | None = None,
+    ) -> tuple[Array, Array]:
+        """A gated recurrent unit (Cho et al. 2014, arXiv:1406.1078) along the time axis.
+
+        With [r, z, n] = x kernel + bias and [r', z', n'] = h recurrent at each step: r = sigmoid(r + r'),
+        z = sigmoid(z + z'), n = tanh(n + r (n' + recurrent_bias)) and h = (1 - z) n + z h.
+
+        Args:
+            x: [B, T, in].
+            h: [B, H], before the first step.
+            kernel: [in, 3 H], gates in the order r, z, n.
+            recurrent: [H, 3 H].
+            bias: [3 H].
+            recurrent_bias: [H], of the candidate n.
+            mask: bool [B, T]: where it is False, h stays what it is.
+
+        Returns:
+            h after each step, [B, T, H], and after the last one.
+        """
+
     # -- random numbers
 
     @abstractmethod

@@ -23,8 +23,6 @@ _ATARI = "Wrap the env: gymnasium.wrappers.AtariPreprocessing, gymnasium.wrapper
 _VIDEO = "Videos: headwater evaluate CHECKPOINT --record, or gymnasium.wrappers.RecordVideo around the env."
 _RESOURCES = "Remote samplers and their resources are"
 _OFFLINE = "Reading and writing experience files is"
-_RECURRENT = "Recurrent networks are"
-_ATTENTION = "Attention networks are"
 
 MODEL: dict[str, str] = {
     **{key: _replaced(_ATARI) for key in ("framestack", "dim", "grayscale")},
@@ -32,22 +30,23 @@ MODEL: dict[str, str] = {
     "custom_preprocessor": _replaced("Use a gymnasium.ObservationWrapper on the env, or custom_model."),
     "custom_options": _replaced("Its successor is custom_model_config."),
     "no_final_linear": _not_yet("Networks without a final linear layer are", "custom_model can be one."),
-    **{
-        key: _not_yet(_RECURRENT)
-        for key in (
-            "use_lstm", "max_seq_len", "lstm_cell_size", "lstm_use_prev_action", "lstm_use_prev_reward",
-            "lstm_use_prev_action_reward", "_time_major",
-        )
-    },
-    **{
-        key: _not_yet(_ATTENTION)
-        for key in (
-            "use_attention", "attention_num_transformer_units", "attention_dim", "attention_num_heads",
-            "attention_head_dim", "attention_memory_inference", "attention_memory_training",
-            "attention_position_wise_mlp_dim", "attention_init_gru_gate_bias", "attention_use_n_prev_actions",
-            "attention_use_n_prev_rewards",
-        )
-    },
+    "use_lstm": _replaced("Its successor is memory: 'lstm'."),
+    "lstm_cell_size": _called("memory_size"),
+    "lstm_use_prev_action": _called("use_prev_action"),
+    "lstm_use_prev_reward": _called("use_prev_reward"),
+    "lstm_use_prev_action_reward": _replaced("Its successors are use_prev_action and use_prev_reward."),
+    "_time_major": _replaced("A custom model with memory sees [B, T, ...]."),
+    "use_attention": _replaced("Its successor is memory: 'attention'."),
+    "attention_num_transformer_units": _called("attention_blocks"),
+    "attention_dim": _called("memory_size"),
+    "attention_num_heads": _called("attention_heads"),
+    "attention_head_dim": _replaced("A head has memory_size / attention_heads features."),
+    "attention_memory_inference": _called("attention_window"),
+    "attention_memory_training": _called("attention_window"),
+    "attention_position_wise_mlp_dim": _replaced("It is twice memory_size."),
+    "attention_init_gru_gate_bias": _replaced("Gates start with a bias of 2 towards passing by."),
+    "attention_use_n_prev_actions": _called("use_prev_action"),
+    "attention_use_n_prev_rewards": _called("use_prev_reward"),
     "post_fcnet_activation": _replaced("Layers behind convolutions have conv_activation."),
 }  # fmt: skip
 
@@ -101,7 +100,7 @@ COMMON: dict[str, str] = {
     },
     "multiagent": _not_yet("Training several policies is"),
     "replay_sequence_length": _not_yet("Replay is"),
-    "shuffle_sequences": _not_yet(_RECURRENT, "Rows of a batch are always shuffled."),
+    "shuffle_sequences": _replaced("Rows of a batch, with memory whole sequences, are always shuffled."),
     "count_steps_by": _not_yet("Training several policies is", "Steps are env steps."),
     # Other libraries' names.
     **{key: _called("num_workers") for key in ("num_env_runners", "num_rollout_workers")},

@@ -44,9 +44,34 @@ class ModelConfig(Settings):
     )
     vf_share_layers: Annotated[Any, BeforeValidator(check_share)] = Field(
         default="auto",
-        description="Whether policy and value function share the hidden layers; 'auto' shares for images only. Sharing "
-        "is cheaper, but the value loss then pulls on the policy's features (see vf_loss_coeff).",
+        description="Whether policy and value function share the hidden layers and the memory; 'auto' shares with "
+        "images and with memory only. Sharing is cheaper, but the value loss then pulls on the policy's features (see "
+        "vf_loss_coeff).",
         json_schema_extra={"kind": "bool | 'auto'"},
+    )
+    memory: Literal["lstm", "gru", "attention"] | None = Field(
+        default=None,
+        description="What remembers earlier steps of an episode, between the hidden layers and the outputs: an LSTM, a "
+        "GRU, or causal attention over the last attention_window steps (GTrXL); None: nothing, for observations that "
+        "tell all.",
+    )
+    memory_size: Int = Field(
+        default=64, ge=1, description="Width of the memory: units of the LSTM or GRU, features of the attention."
+    )
+    max_seq_len: Int = Field(
+        default=32,
+        ge=1,
+        description="With memory: steps through which a gradient flows back; fragments are cut into sequences of at "
+        "most so many. Longer learns longer dependencies and costs more per row.",
+    )
+    attention_window: Int = Field(default=32, ge=1, description="Steps back that attention sees, beside the present.")
+    attention_blocks: Int = Field(default=1, ge=1, description="Attention blocks one after the other.")
+    attention_heads: Int = Field(default=2, ge=1, description="Heads of each block; memory_size is a multiple of it.")
+    use_prev_action: Bool = Field(
+        default=False, description="The policy also sees the action before (zeros at an episode's start)."
+    )
+    use_prev_reward: Bool = Field(
+        default=False, description="The policy also sees the reward before, as learned from (0 at an episode's start)."
     )
     orthogonal_init: Bool = Field(
         default=True,

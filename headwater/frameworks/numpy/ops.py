@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from headwater.frameworks.ops import Array, DistributionError, Ops, RandomGenerator, RandomSource, Shape
 
@@ -212,6 +213,71 @@ class NumpyOps(Ops):
     def stack(self, parts: Sequence[Array], axis: int = -1) -> Array:
         return np.stack(parts, axis)
 
+    def transpose(self, x: Array, axes: Sequence[int]) -> Array:
+        return x.transpose(axes)
+
+    def take_rows(self, x: Array, index: Array) -> Array:
+        return x[index]
+
+    def relu(self, x: Array) -> Array:
+        return np.maximum(x, 0)
+
+    def elu(self, x: Array) -> Array:
+        return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+    def silu(self, x: Array) -> Array:
+        return x * self.sigmoid(x)
+
+    def matmul(self, x: Array, y: Array) -> Array:
+        return x @ y
+
+    def dense(self, x: Array, kernel: Array, bias: Array) -> Array:
+        y = x @ kernel
+        y += bias
+        return y
+
+    def conv(self, x: Array, kernel: Array, bias: Array, stride: tuple[int, int]) -> Array:
+        outputs, height, width, _ = kernel.shape
+        windows = sliding_window_view(x, (height, width), axis=(1, 2))[:, :: stride[0], :: stride[1]]
+        patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(*windows.shape[:3], -1)
+        y = patches @ kernel.reshape(outputs, -1).T
+        y += bias
+        return y
+
+    def lstm(
+        self, x: Array, h: Array, c: Array, kernel: Array, recurrent: Array, bias: Array, mask: Array | None = None
+    ) -> tuple[Array, Array, Array]:
+        gates, outputs, width = self.dense(x, kernel, bias), [], h.shape[-1]
+        for t in range(x.shape[1]):
+            a = gates[:, t] + h @ recurrent
+            i, f, o = self.sigmoid(a[:, :width]), self.sigmoid(a[:, width : 2 * width]), self.sigmoid(a[:, 3 * width :])
+            c_next = f * c + i * np.tanh(a[:, 2 * width : 3 * width])
+            h_next = o * np.tanh(c_next)
+            c, h = (c_next, h_next) if mask is None else _where_real(mask[:, t], (c_next, h_next), (c, h))
+            outputs.append(h)
+        return np.stack(outputs, 1), h, c
+
+    def gru(
+        self,
+        x: Array,
+        h: Array,
+        kernel: Array,
+        recurrent: Array,
+        bias: Array,
+        recurrent_bias: Array,
+        mask: Array | None = None,
+    ) -> tuple[Array, Array]:
+        gates, outputs, width = self.dense(x, kernel, bias), [], h.shape[-1]
+        for t in range(x.shape[1]):
+            a, b = gates[:, t], h @ recurrent
+            rz = self.sigmoid(a[:, : 2 * width] + b[:, : 2 * width])
+            r, z = rz[:, :width], rz[:, width:]
+            n = np.tanh(a[:, 2 * width :] + r * (b[:, 2 * width :] + recurrent_bias))
+            h_next = n + z * (h - n)
+            h = h_next if mask is None else _where_real(mask[:, t], (h_next,), (h,))[0]
+            outputs.append(h)
+        return np.stack(outputs, 1), h
+
     def generator(self, seed: int, like: Array | None = None) -> RandomGenerator:
         return NumpyGenerator(seed)
 
@@ -228,6 +294,10 @@ class NumpyOps(Ops):
         else:
             x = rng.normal(shape)
         return x.astype(np.float32 if like is None else like.dtype, copy=False)
+
+
+def _where_real(real: Array, new: tuple[Array, ...], old: tuple[Array, ...]) -> list[Array]:
+    return [np.where(real[:, None], a, b) for a, b in zip(new, old, strict=True)]
 
 
 def index_message(index: np.ndarray, width: int, name: str) -> str:

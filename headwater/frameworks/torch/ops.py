@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from headwater.frameworks.numpy.ops import NUMPY_OPS, index_message
 from headwater.frameworks.ops import DistributionError, Ops, RandomGenerator, RandomSource, Shape
@@ -218,6 +219,62 @@ class TorchOps(Ops):
 
     def stack(self, parts: Sequence[Tensor], axis: int = -1) -> Tensor:
         return torch.stack(list(parts), axis)
+
+    def transpose(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        return x.permute(*axes)
+
+    def take_rows(self, x: Tensor, index: Tensor) -> Tensor:
+        return x.index_select(0, index)
+
+    def relu(self, x: Tensor) -> Tensor:
+        return torch.relu(x)
+
+    def elu(self, x: Tensor) -> Tensor:
+        return functional.elu(x)
+
+    def silu(self, x: Tensor) -> Tensor:
+        return functional.silu(x)
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        return x @ y
+
+    def dense(self, x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+        return torch.addmm(bias, x, kernel) if x.ndim == 2 else x @ kernel + bias
+
+    def conv(self, x: Tensor, kernel: Tensor, bias: Tensor, stride: tuple[int, int]) -> Tensor:
+        # Channels first in name; in memory they stay last, which is torch's faster way.
+        return functional.conv2d(x.permute(0, 3, 1, 2), kernel.permute(0, 3, 1, 2), bias, stride).permute(0, 2, 3, 1)
+
+    def lstm(
+        self, x: Tensor, h: Tensor, c: Tensor, kernel: Tensor, recurrent: Tensor, bias: Tensor,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        gates, outputs = self.dense(x, kernel, bias), []
+        for t in range(x.shape[1]):
+            i, f, g, o = (gates[:, t] + h @ recurrent).chunk(4, -1)
+            c_next = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h_next = torch.sigmoid(o) * torch.tanh(c_next)
+            if mask is not None:
+                real = mask[:, t, None]
+                h_next, c_next = torch.where(real, h_next, h), torch.where(real, c_next, c)
+            h, c = h_next, c_next
+            outputs.append(h)
+        return torch.stack(outputs, 1), h, c
+
+    def gru(
+        self, x: Tensor, h: Tensor, kernel: Tensor, recurrent: Tensor, bias: Tensor, recurrent_bias: Tensor,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        gates, outputs = self.dense(x, kernel, bias), []
+        for t in range(x.shape[1]):
+            a_r, a_z, a_n = gates[:, t].chunk(3, -1)
+            b_r, b_z, b_n = (h @ recurrent).chunk(3, -1)
+            z = torch.sigmoid(a_z + b_z)
+            n = torch.tanh(a_n + torch.sigmoid(a_r + b_r) * (b_n + recurrent_bias))
+            h_next = n + z * (h - n)
+            h = h_next if mask is None else torch.where(mask[:, t, None], h_next, h)
+            outputs.append(h)
+        return torch.stack(outputs, 1), h
 
     def generator(self, seed: int, like: Tensor | None = None) -> RandomGenerator:
         return TorchGenerator(seed, "cpu" if like is None else like.device)

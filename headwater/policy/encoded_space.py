@@ -1,0 +1,89 @@
+"""EncodedSpace: the space of one encoded row that holds more than a plain vector or image.
+
+Encoders write whatever a policy sees of a step into one array row, so that every sampler, batch and network handles one
+array; the parts say which columns mean what. In the row's order: the features of the observation, the action and reward
+before, the action mask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+Kind = Literal["vector", "image", "prev_action", "prev_reward", "action_mask"]
+FEATURES: tuple[Kind, ...] = ("vector", "image")
+
+
+@dataclass(frozen=True)
+class ObsPart:
+    """The columns `start : start + size` of an encoded row.
+
+    Attributes:
+        kind: "vector" (numbers, one-hots) and "image" are the env's observation; "prev_action" and "prev_reward" what
+            happened before it; "action_mask" what may be done next, 1 for allowed.
+        start: The first column.
+        shape: `[D]`, or of an image `[height, width, channels]`.
+    """
+
+    kind: Kind
+    start: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Columns."""
+        return math.prod(self.shape)
+
+    @property
+    def columns(self) -> slice:
+        """Where it stands in a row."""
+        return slice(self.start, self.start + self.size)
+
+
+class EncodedSpace(spaces.Box):
+    """A float32 Box of rank 1 that knows its parts.
+
+    Args:
+        low: [D] least values.
+        high: [D] greatest values.
+        parts: In the row's order, without gaps.
+
+    Raises:
+        ValueError: the parts do not cover the row.
+
+    Example:
+        >>> parts = [ObsPart("vector", 0, (2,)), ObsPart("action_mask", 2, (3,))]
+        >>> space = EncodedSpace(np.zeros(5), np.ones(5), parts)
+        >>> space.shape, space.num_features, space.mask.columns
+        ((5,), 2, slice(2, 5, None))
+    """
+
+    def __init__(self, low: Any, high: Any, parts: Sequence[ObsPart]) -> None:
+        super().__init__(np.asarray(low, np.float32), np.asarray(high, np.float32), dtype=np.float32)
+        self.parts = tuple(parts)
+        starts = np.cumsum([0, *(part.size for part in parts)]).tolist()
+        if [*(part.start for part in parts), self.shape[0]] != starts:
+            raise ValueError(f"the parts {self.parts} do not cover a row of {self.shape[0]} columns one by one")
+
+    @property
+    def num_features(self) -> int:
+        """Leading columns that are the env's observation, which filters normalise; the others are left as they are."""
+        return sum(part.size for part in self.parts if part.kind in FEATURES)
+
+    @property
+    def mask(self) -> ObsPart | None:
+        """The action mask; None without."""
+        return next((part for part in self.parts if part.kind == "action_mask"), None)
+
+
+def parts_of(space: spaces.Box) -> tuple[ObsPart, ...]:
+    """The parts of any encoded space; a plain Box is one vector, or (of rank 2 or 3) one image."""
+    if isinstance(space, EncodedSpace):
+        return space.parts
+    shape = tuple(space.shape)
+    return (ObsPart("vector", 0, shape),) if len(shape) == 1 else (ObsPart("image", 0, (*shape, 1)[:3]),)
