@@ -134,17 +134,20 @@ class ModelCatalog:
         num_outputs: int,
         model_config: Mapping[str, Any],
         free_columns: tuple[int, ...] = (),
+        mask_columns: tuple[int, ...] = (),
     ) -> NetworkDescription:
         """The network for encoded observations.
 
         Vectors get dense layers of `fcnet_hiddens`; images (`[height, width]` or `[height, width, channels]`) get
-        convolutions and dense layers of `post_fcnet_hiddens`.
+        convolutions and dense layers of `post_fcnet_hiddens`; the parts of nested observations each get their own, and
+        are put side by side. Behind them comes the `memory`, if any.
 
         Args:
             obs_space: Encoded observations: a Box of rank 1, 2 or 3.
             num_outputs: K, the width of the distribution's inputs.
             model_config: The `model` settings.
             free_columns: Of the K columns, the log standard deviations that are free parameters.
+            mask_columns: Of the K columns, those that the observation's action mask governs, in the mask's order.
 
         Raises:
             ConfigError: `conv_filters` reduce the image to nothing.
@@ -155,7 +158,7 @@ class ModelCatalog:
             >>> [layer.name for layer in network.policy]
             ['policy/dense_0', 'policy/dense_1', 'policy/out']
         """
-        return choose_network(obs_space, num_outputs, model_config, free_columns)
+        return choose_network(obs_space, num_outputs, model_config, free_columns, mask_columns)
 
 
 def bind(dist_class: type[ActionDistribution], framework: str) -> type[ActionDistribution]:

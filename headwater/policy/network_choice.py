@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gymnasium import spaces
 
 from headwater.errors import ConfigError
-from headwater.policy.network_description import Conv, Dense, Layer, NetworkDescription
+from headwater.policy.encoded_space import ObsPart, parts_of
+from headwater.policy.network_description import (
+    ActionMask,
+    Attention,
+    Branch,
+    Branches,
+    Conv,
+    Dense,
+    Gru,
+    Layer,
+    Lstm,
+    NetworkDescription,
+)
 
 POLICY_GAIN = 0.01  # a nearly uniform first policy explores
 VALUE_GAIN = 1.0
@@ -18,44 +30,94 @@ _MAX_FEATURE_SIDE = 11  # sides longer than this after the convolutions are halv
 
 
 def choose_network(
-    obs_space: spaces.Box, num_outputs: int, model_config: Mapping[str, Any], free_columns: tuple[int, ...] = ()
+    obs_space: spaces.Box,
+    num_outputs: int,
+    model_config: Mapping[str, Any],
+    free_columns: tuple[int, ...] = (),
+    mask_columns: tuple[int, ...] = (),
 ) -> NetworkDescription:
     """See `ModelCatalog.get_network`."""
     shape = tuple(obs_space.shape)
-    is_image = len(shape) > 1
+    parts = parts_of(obs_space)
+    sees_images = any(part.kind == "image" for part in parts)
     shared = model_config["vf_share_layers"]
     if shared == "auto":
-        shared = is_image
-
-    def body(part: str) -> tuple[list[Layer], int]:
-        if is_image:
-            return _image_layers(part, shape, model_config)
-        return _dense_layers(part, shape[0], model_config["fcnet_hiddens"], model_config["fcnet_activation"])
-
-    def outputs(part: str, inputs: int, width: int, gain: float) -> Dense:
-        return Dense(f"{part}/out", inputs, width, "linear", gain)
-
+        shared = sees_images or model_config["memory"] is not None
     policy_width = num_outputs - len(free_columns)
+    trunk: list[Layer] = []
+    policy: list[Layer] = []
+    value: list[Layer] = []
     if shared:
-        trunk, width = body("shared")
-        policy: list[Layer] = [outputs("policy", width, policy_width, POLICY_GAIN)]
-        value: list[Layer] = [outputs("value", width, 1, VALUE_GAIN)]
+        trunk, width = _body("shared", parts, model_config)
+        policy_inputs = value_inputs = width
     else:
-        trunk = []
-        policy, width = body("policy")
-        policy.append(outputs("policy", width, policy_width, POLICY_GAIN))
-        value, width = body("value")
-        value.append(outputs("value", width, 1, VALUE_GAIN))
+        policy, policy_inputs = _body("policy", parts, model_config)
+        value, value_inputs = _body("value", parts, model_config)
+    mask = next((part for part in parts if part.kind == "action_mask"), None)
+    inputs = sum(part.size for part in parts if part.kind != "action_mask")
     return NetworkDescription(
         observation_shape=shape,
         scale=1.0 / 255.0 if obs_space.dtype == "uint8" else 1.0,
         num_outputs=num_outputs,
         shared=tuple(trunk),
-        policy=tuple(policy),
-        value=tuple(value),
+        policy=(*policy, Dense("policy/out", policy_inputs, policy_width, "linear", POLICY_GAIN)),
+        value=(*value, Dense("value/out", value_inputs, 1, "linear", VALUE_GAIN)),
         free_columns=free_columns,
         orthogonal=model_config["orthogonal_init"],
+        num_features=None if mask is None else inputs,
+        mask=None if mask is None else ActionMask(mask.start, mask_columns),
     )
+
+
+def _body(part: str, obs_parts: Sequence[ObsPart], model_config: Mapping[str, Any]) -> tuple[list[Layer], int]:
+    """All layers but the output of one half, or of what both share; and their width."""
+    images = [obs_part for obs_part in obs_parts if obs_part.kind == "image"]
+    vectors = [obs_part for obs_part in obs_parts if obs_part.kind not in ("image", "action_mask")]
+    hiddens, activation = model_config["fcnet_hiddens"], model_config["fcnet_activation"]
+    if not images:
+        layers, width = _dense_layers(part, sum(vector.size for vector in vectors), hiddens, activation)
+    elif len(images) == 1 and not vectors and len(obs_parts) == 1:
+        layers, width = _image_layers(part, images[0].shape, model_config)
+    else:
+        branches, widths = [], []
+        for index, image in enumerate(images):
+            name = part if len(images) == 1 else f"{part}/image_{index}"
+            own, width = _image_layers(name, image.shape, model_config)
+            branches.append(Branch(((image.start, image.start + image.size),), image.shape, tuple(own)))
+            widths.append(width)
+        if vectors:
+            inputs = sum(vector.size for vector in vectors)
+            own, width = _dense_layers(part, inputs, hiddens, activation)
+            columns = tuple((vector.start, vector.start + vector.size) for vector in vectors)
+            branches.append(Branch(columns, (inputs,), tuple(own)))
+            widths.append(width)
+        inputs, width = sum(obs_part.size for obs_part in obs_parts), sum(widths)
+        layers = [Branches(f"{part}/branches", inputs, width, tuple(branches))]
+    return _with_memory(part, layers, width, model_config)
+
+
+def _with_memory(
+    part: str, layers: list[Layer], width: int, model_config: Mapping[str, Any]
+) -> tuple[list[Layer], int]:
+    kind, size = model_config["memory"], model_config["memory_size"]
+    if kind is None:
+        return layers, width
+    if kind == "lstm":
+        return [*layers, Lstm(f"{part}/lstm", width, size)], size
+    if kind == "gru":
+        return [*layers, Gru(f"{part}/gru", width, size)], size
+    heads, window = model_config["attention_heads"], model_config["attention_window"]
+    if size % heads:
+        raise ConfigError(
+            f"model.memory_size: {size} is not a multiple of model.attention_heads, {heads}. "
+            f"Take {heads * max(1, round(size / heads))}, or another number of heads."
+        )
+    embed = Dense(f"{part}/embed", width, size)
+    blocks = [
+        Attention(f"{part}/attention_{index}", size, size, heads, window)
+        for index in range(model_config["attention_blocks"])
+    ]
+    return [*layers, embed, *blocks], size
 
 
 def default_filters(height: int, width: int) -> list[list[int]]:
@@ -94,14 +156,16 @@ def _image_layers(part: str, shape: tuple[int, ...], model_config: Mapping[str, 
         layers.append(Conv(f"{part}/conv_{index}", channels, outputs, sides, (stride, stride), activation))
         height, width, channels = _reduced(height, kernel, stride), _reduced(width, kernel, stride), outputs
     hiddens = model_config["post_fcnet_hiddens"]
-    dense, features = _dense_layers(part, height * width * channels, hiddens, activation)
+    dense, features = _dense_layers(part, height * width * channels, hiddens, activation, "post")
     return layers + dense, features
 
 
-def _dense_layers(part: str, inputs: int, hiddens: list[int], activation: str) -> tuple[list[Layer], int]:
+def _dense_layers(
+    part: str, inputs: int, hiddens: list[int], activation: str, name: str = "dense"
+) -> tuple[list[Layer], int]:
     layers: list[Layer] = []
     for index, width in enumerate(hiddens):
-        layers.append(Dense(f"{part}/dense_{index}", inputs, width, activation))
+        layers.append(Dense(f"{part}/{name}_{index}", inputs, width, activation))
         inputs = width
     return layers, inputs
 
