@@ -159,8 +159,9 @@ class TrainerConfig(Settings):
     # Learning.
     framework: Annotated[str, BeforeValidator(values.check_framework)] = Field(
         default="torch",
-        description="What learns. Only 'torch' is available yet.",
-        json_schema_extra={"kind": "'torch'"},
+        description="What learns: 'torch', 'tf2' (TensorFlow 2; 'tf' and 'tfe' mean the same) or 'jax'. All learn "
+        "alike, and go on from each other's checkpoints.",
+        json_schema_extra={"kind": "'torch' | 'tf2' | 'jax'"},
     )
     gamma: Float = Field(
         default=0.99, ge=0, le=1, description="Discount per step. Larger looks further ahead, with more variance."
@@ -205,8 +206,8 @@ class TrainerConfig(Settings):
     )
     device: Annotated[str, BeforeValidator(values.check_device)] = Field(
         default="auto",
-        description="Where the policy learns: 'cpu', 'cuda' or 'cuda:<index>'; 'auto': a GPU only where the network is "
-        "large enough to gain from it.",
+        description="Where the policy learns: 'cpu', 'cuda' or 'cuda:<index>', in every framework; 'auto': a GPU only "
+        "where there is one and the network is large enough to gain from it.",
         json_schema_extra={"kind": "'auto' | 'cpu' | 'cuda' | 'cuda:<index>'"},
     )
     num_threads: Int = Field(
@@ -215,8 +216,11 @@ class TrainerConfig(Settings):
         description="CPU threads of one operation, in the framework and in NumPy. Small networks lose by more than "
         "one, large ones gain.",
     )
-    torch_compile: Bool = Field(
-        default=False, description="Compile the update: a minute or so at the start, faster updates afterwards."
+    compile: Annotated[bool | str, BeforeValidator(values.check_bool_or_auto)] = Field(
+        default="auto",
+        description="Compile the update: some seconds in tf2 and jax, a minute in torch, then faster updates; false: "
+        "step by step, as a debugger wants it. 'auto': tf2 and jax do, torch does not.",
+        json_schema_extra={"kind": "bool | 'auto'"},
     )
     num_cpus_for_driver: Int = Field(
         default=1, ge=0, description="CPUs that the run asks for in default_resource_request."
@@ -322,6 +326,10 @@ class TrainerConfig(Settings):
             except ConfigError as error:
                 problems.append(Problem("", str(error)))
             problems += self._evaluation_problems()
+        problems += [
+            Problem(f"optimizer.{key}", f"is not read by {self.optimizer.name!r}: leave it out, or choose another")
+            for key in self.optimizer.unread()
+        ]
         if self.acting == "numpy" and self.device.startswith("cuda"):
             problems.append(Problem("acting", "'numpy' reads the weights in main memory: it needs device 'cpu'"))
         if self.num_workers == 0 and self.num_cpus_per_worker != 1:

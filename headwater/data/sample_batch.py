@@ -83,6 +83,7 @@ class SampleBatch(dict[str, Any], Batch):
     VF_PREDS = "vf_preds"  # [B] float32
     ADVANTAGES = "advantages"  # [B] float32
     VALUE_TARGETS = "value_targets"  # [B] float32
+    STATE_IN = "state_in"  # [M, S] float32: the memory's state before each sequence
     MASK = "mask"  # [B] bool or 0/1: rows that are real; absent = all
 
     def __init__(self, columns: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any) -> None:

@@ -151,6 +151,11 @@ class Policy(ABC):
     ) -> Array:
         """float32 [B]: log-probabilities, at observations [B, ...], of `actions` (nested, or flat [B, A])."""
 
+    @property
+    def state_size(self) -> int:
+        """S, the numbers of the recurrent state of one episode; 0 without memory."""
+        return 0
+
     def get_initial_state(self) -> list[Array]:
         """The recurrent state before an episode's first step: one array per part; [] without memory."""
         return []

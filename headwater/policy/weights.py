@@ -1,7 +1,8 @@
-"""Checks of weights that come from outside, before any of them is used."""
+"""Weights by name: checked where they come from outside, before any of them is used; and laid into one vector."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater.errors import CheckpointError
+from headwater.frameworks.ops import Array, Ops
 
 
 def fitting_weights(
@@ -53,3 +55,14 @@ def fitting_weights(
             + "."
         )
     return fitting, mismatches
+
+
+def flattened(named: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> NDArray[np.float32]:
+    """Name -> array as one [P] float32 vector, in the order of `shapes`."""
+    return np.concatenate([np.ravel(named[name]).astype(np.float32, copy=False) for name in shapes])
+
+
+def by_name(ops: Ops, vector: Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """The inverse, over any framework's [P] vector."""
+    parts = ops.split(vector, [math.prod(shape) for shape in shapes.values()])
+    return {name: ops.reshape(part, shape) for part, (name, shape) in zip(parts, shapes.items(), strict=True)}

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from headwater.settings import former as former_names
-from headwater.settings.number_types import Bool, Float, Int
+from headwater.settings.number_types import Bool, Int, OptionalFloat
 from headwater.settings.settings import Settings
-from headwater.settings.values import check_filters, check_reference, check_share
+from headwater.settings.values import check_bool_or_auto, check_filters, check_reference
 
 Reference = Annotated[Any, BeforeValidator(check_reference)]
 Activation = Literal["tanh", "relu", "elu", "silu", "linear"]
@@ -42,7 +42,7 @@ class ModelConfig(Settings):
         description="Gaussian policies: log standard deviations are parameters of their own rather than outputs of the "
         "network that depend on the observation.",
     )
-    vf_share_layers: Annotated[Any, BeforeValidator(check_share)] = Field(
+    vf_share_layers: Annotated[Any, BeforeValidator(check_bool_or_auto)] = Field(
         default="auto",
         description="Whether policy and value function share the hidden layers and the memory; 'auto' shares with "
         "images and with memory only. Sharing is cheaper, but the value loss then pulls on the policy's features (see "
@@ -94,16 +94,44 @@ class ModelConfig(Settings):
     )
 
 
-class OptimizerConfig(Settings):
-    """The gradient step; its size is `lr`."""
+# What each optimizer reads, and from where it starts.
+OPTIMIZER_DEFAULTS: dict[str, dict[str, float]] = {
+    "adam": {"eps": 1e-5, "beta1": 0.9, "beta2": 0.999},
+    "sgd": {"momentum": 0.0},
+    "rmsprop": {"alpha": 0.99, "eps": 1e-8, "momentum": 0.0},
+}
 
-    name: Literal["adam"] = Field(default="adam", description="Which optimizer.")
-    eps: Float = Field(
-        default=1e-5, gt=0, description="Adam's term against division by zero. Larger damps rarely moved weights."
+
+class OptimizerConfig(Settings):
+    """The gradient step; its size is `lr`. Settings at None have the chosen optimizer's own default."""
+
+    name: Literal["adam", "sgd", "rmsprop"] = Field(
+        default="adam",
+        description="Which optimizer: Adam, stochastic gradient descent with momentum, or RMSprop; by torch's formulas "
+        "in every framework.",
     )
-    beta1: Float = Field(
-        default=0.9, ge=0, lt=1, description="Adam's decay of the gradient's mean. Larger averages longer."
+    eps: OptionalFloat = Field(
+        default=None,
+        gt=0,
+        description="adam (1e-5), rmsprop (1e-8): term against division by zero. Larger damps rarely moved weights.",
     )
-    beta2: Float = Field(
-        default=0.999, ge=0, lt=1, description="Adam's decay of the gradient's square. Larger averages longer."
+    beta1: OptionalFloat = Field(
+        default=None, ge=0, lt=1, description="adam (0.9): decay of the gradient's mean. Larger averages longer."
     )
+    beta2: OptionalFloat = Field(
+        default=None, ge=0, lt=1, description="adam (0.999): decay of the gradient's square. Larger averages longer."
+    )
+    momentum: OptionalFloat = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="sgd, rmsprop (0): share of the step before that is taken again. Larger is faster and swings more.",
+    )
+    alpha: OptionalFloat = Field(
+        default=None, ge=0, lt=1, description="rmsprop (0.99): decay of the gradient's square. Larger averages longer."
+    )
+
+    def unread(self) -> list[str]:
+        """The settings that are given but not read by the chosen optimizer."""
+        read = OPTIMIZER_DEFAULTS[self.name]
+        return [key for key, value in self.items() if key != "name" and value is not None and key not in read]

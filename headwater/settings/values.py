@@ -55,11 +55,11 @@ def check_fragment(value: Any) -> int | str:
 
 
 def check_framework(value: Any) -> str:
-    if value == "torch":
-        return "torch"
-    if value in ("tf", "tf2", "tfe", "jax"):
-        raise ValueError(f"{value!r} is not available in this version yet: must be 'torch'")
-    raise ValueError(f"must be 'torch', but {shown(value)} came")
+    if value in ("tf", "tfe"):
+        return "tf2"
+    if value in ("torch", "tf2", "jax"):
+        return str(value)
+    raise ValueError(f"must be 'torch', 'tf2' or 'jax', but {shown(value)} came")
 
 
 def check_device(value: Any) -> str:
@@ -111,9 +111,9 @@ def check_callbacks(value: Any) -> Any:
     return value
 
 
-def check_share(value: Any) -> bool | str:
+def check_bool_or_auto(value: Any) -> bool | str:
     try:
-        return "auto" if value == "auto" else as_bool(value)
+        return "auto" if isinstance(value, str) and value == "auto" else as_bool(value)
     except ValueError:
         raise ValueError(f"must be true, false or 'auto', but {shown(value)} came") from None
 

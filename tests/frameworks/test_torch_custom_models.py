@@ -89,7 +89,7 @@ def test_custom_models_learn(model):
 
 def test_parameters_are_views_of_the_flat_vector():
     policy = custom()
-    flat = policy._weights.flat
+    flat = policy.learner._weights.flat
     for parameter in policy.model.parameters():
         if parameter.requires_grad:
             assert parameter.untyped_storage().data_ptr() == flat.vector.untyped_storage().data_ptr()

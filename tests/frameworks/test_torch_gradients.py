@@ -24,8 +24,8 @@ def trained(policy, batch):
 @pytest.mark.parametrize("name", ACTION_SPACES)
 def test_by_hand_and_by_autograd_train_alike(name):
     a, b = (make_policy(action_space=ACTION_SPACES[name], kl_coeff=0.2, entropy_coeff=0.01) for _ in range(2))
-    weights = b._weights
-    b._differentiate = by_autograd(weights.network, weights.flat, b._loss_of)
+    weights = b.learner._weights
+    b.learner._differentiate = by_autograd(weights.network, weights.flat, b.loss_of)
     batch = make_batch(a)
     a, b = trained(a, batch), trained(b, batch)
     for name, weight in a.items():
@@ -57,7 +57,7 @@ def test_a_losss_own_error_is_raised():
 @pytest.mark.parametrize("late", [False, True])
 def test_no_warnings_of_bad_numbers(late, recwarn):
     policy = make_policy(max_bad_updates_in_a_row=9)
-    policy._check_late = late
+    policy.learner._check_late = late
     batch = make_batch(policy)
     policy.learn_on_batch(batch, 1, 16)
     for name, value in (("value_targets", 1e30), ("advantages", np.inf), ("action_logp", np.nan)):
@@ -71,7 +71,7 @@ def test_no_warnings_of_bad_numbers(late, recwarn):
 def test_compiling_trains_the_same_and_only_once():
     from torch._dynamo.utils import counters
 
-    policy, other = make_policy(torch_compile=True, kl_coeff=0.2), make_policy(kl_coeff=0.2)
+    policy, other = make_policy(compile=True, kl_coeff=0.2), make_policy(kl_coeff=0.2)
     batch = make_batch(policy, 67)
     for size in (16, 20, 33):
         for p in (policy, other):
@@ -87,7 +87,8 @@ def test_compiling_a_module_is_possible():
     policy = make_policy(spaces.Box(0, 255, (10, 10, 1), np.uint8), model={"post_fcnet_hiddens": [8]})
     batch = make_batch(policy)
     twin = PPOPolicy(policy.observation_space, policy.action_space, policy.config)
-    twin._differentiate = compiled(twin._weights.network, twin._weights.flat, twin._loss_of)
+    weights = twin.learner._weights
+    twin.learner._differentiate = compiled(weights.network, weights.flat, twin.loss_of)
     for p in (policy, twin):
         p.learn_on_batch(batch, 1, 32)
     for name, weight in policy.get_weights().items():

@@ -274,7 +274,7 @@ BAD = [
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
 def test_bad_updates_change_nothing_and_are_counted(columns, late):
     policy = make_policy()
-    policy._check_late = late
+    policy.learner._check_late = late
     batch = make_batch(policy)
     policy.learn_on_batch(batch, 1, 16)
     before = copy.deepcopy(policy.get_state())
@@ -291,7 +291,7 @@ def test_bad_updates_change_nothing_and_are_counted(columns, late):
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
 def test_one_bad_row_spoils_only_its_minibatch(late):
     policy = make_policy()
-    policy._check_late = late
+    policy.learner._check_late = late
     batch = make_batch(policy)
     batch["value_targets"][5] = 1e30
     before = policy.get_weights()
@@ -305,7 +305,7 @@ def test_one_bad_row_spoils_only_its_minibatch(late):
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
 def test_checking_late_trains_the_same(late):
     policy, other = make_policy(grad_clip=0.1), make_policy(grad_clip=0.1)
-    other._check_late = late
+    other.learner._check_late = late
     batch = make_batch(policy)
     a, b = policy.learn_on_batch(batch, 2, 16), other.learn_on_batch(batch, 2, 16)
     assert a == pytest.approx(b, rel=1e-5, abs=1e-6)
@@ -441,7 +441,7 @@ def test_a_gpu_that_is_not_there_is_named():
 
 
 def test_auto_device_without_a_gpu():
-    assert make_policy(device="auto").device.type == "cpu"
+    assert make_policy(device="auto").learner.device.type == "cpu"
 
 
 def test_images_learn_on_bytes():
@@ -453,7 +453,7 @@ def test_images_learn_on_bytes():
     for _ in range(10):
         last = policy.learn_on_batch(batch, 4, 16)
     assert last["vf_loss"] < 0.5 * first["vf_loss"]
-    assert policy._columns.gather("obs", None).dtype == torch.uint8
+    assert policy.learner._columns.gather("obs", np.arange(64)).dtype == torch.uint8
 
 
 @pytest.mark.parametrize(("settings", "reference"), [

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwater.algorithms.ppo.ppo import PPOTrainer as PPOTrainer
 
-_HERE = ("PPOTrainer", "PPOTorchPolicy", "execution_plan", "get_policy_class", "UpdateKL")
+_HERE = (
+    "PPOTrainer", "PPOTorchPolicy", "PPOTFPolicy", "PPOJAXPolicy", "execution_plan", "get_policy_class", "UpdateKL",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

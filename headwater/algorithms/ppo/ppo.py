@@ -87,7 +87,7 @@ def policy_class(framework: str) -> type[Policy]:
     """PPO's policy in one framework; the class is made when first asked for, and imports the framework."""
     if framework not in _POLICY_CLASSES:
         _POLICY_CLASSES[framework] = build_policy(
-            f"PPO{framework.capitalize()}Policy",
+            {of: name for name, of in _POLICY_NAMES.items()}[framework],
             framework=framework,
             loss=ppo_loss,
             postprocess=postprocess_ppo,
@@ -98,6 +98,7 @@ def policy_class(framework: str) -> type[Policy]:
 
 
 _POLICY_CLASSES: dict[str, type[Policy]] = {}
+_POLICY_NAMES = {"PPOTorchPolicy": "torch", "PPOTFPolicy": "tf2", "PPOJAXPolicy": "jax"}
 
 
 class UpdateKL:
@@ -199,7 +200,7 @@ PPOTrainer = build_trainer(
 
 
 def __getattr__(name: str) -> Any:
-    """PPOTorchPolicy (and its siblings in other frameworks), made when first asked for."""
-    if name == "PPOTorchPolicy":
-        return policy_class("torch")
+    """PPOTorchPolicy, PPOTFPolicy and PPOJAXPolicy, each made when first asked for."""
+    if name in _POLICY_NAMES:
+        return policy_class(_POLICY_NAMES[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

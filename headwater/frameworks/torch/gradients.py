@@ -21,6 +21,8 @@ from torch import Tensor
 from headwater.frameworks.torch.flat_parameters import FlatParameters
 from headwater.frameworks.torch.mlp import DenseLayers
 from headwater.frameworks.torch.networks import ModuleNetwork, TorchNetwork
+from headwater.frameworks.torch.ops import TORCH_OPS
+from headwater.policy.sgd import outputs_and_rows
 
 Batch = Mapping[str, Tensor]
 Stats = Mapping[str, Tensor]
@@ -58,7 +60,7 @@ def by_autograd(
 
     def differentiate(batch: Batch, coeffs: Mapping[str, float], report: bool) -> tuple[Tensor, Stats]:
         parameters.gradient.zero_()
-        loss, stats = loss_of(*network.forward(batch["obs"]), batch, coeffs, report)
+        loss, stats = loss_of(*outputs_and_rows(TORCH_OPS, network.forward, batch), coeffs, report)
         loss.backward()
         return loss.detach(), stats
 
@@ -75,7 +77,7 @@ def compiled(
     """
 
     def loss_and_stats(columns: dict[str, Tensor], coeffs: dict[str, Any]) -> tuple[Tensor, Stats]:
-        return loss_of(*network.forward(columns["obs"]), columns, coeffs, True)
+        return loss_of(*outputs_and_rows(TORCH_OPS, network.forward, columns), coeffs, True)
 
     run = torch.compile(loss_and_stats, dynamic=False)
     read: set[str] = set()
@@ -83,7 +85,7 @@ def compiled(
     def differentiate(batch: Batch, coeffs: Mapping[str, float], report: bool) -> tuple[Tensor, Stats]:
         if not read:  # tracing wants a plain dict, of the columns that are read: one eager pass finds which
             with torch.no_grad():
-                loss_of(*network.forward(batch["obs"]), batch, coeffs, True)
+                loss_of(*outputs_and_rows(TORCH_OPS, network.forward, batch), coeffs, True)
             read.update(batch)
         columns = {name: batch[name] for name in read}
         for column in columns.values():

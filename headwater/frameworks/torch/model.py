@@ -1,4 +1,4 @@
-"""TorchWeights: a policy's network in torch with its weights laid into one flat vector, from the catalog's choice."""
+"""TorchWeights: a policy's network in torch with its weights laid into one flat vector."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwater.errors import ConfigError
+from headwater.frameworks.learning_policy import LearningPolicy
 from headwater.frameworks.torch.flat_parameters import FlatParameters
 from headwater.frameworks.torch.networks import ModuleNetwork, TorchNetwork
 from headwater.policy.catalog import ModelCatalog
-from headwater.policy.network_description import NetworkDescription
-from headwater.policy.weights import fitting_weights
 
 # With "auto", networks without convolutions learn on a GPU only from so many weights on.
 _MIN_GPU_WEIGHTS = 1_000_000
@@ -26,49 +25,38 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class TorchWeights:
-    """The network that a config asks for, on a device.
+    """The network of a policy, on a device.
 
     Args:
-        obs_space: Encoded observations.
-        action_space: The env's.
-        num_outputs: K.
-        config: The trainer's.
-        seed: Of the initial weights.
+        policy: Whose network it is: described, or the user's own model.
 
     Attributes:
         network: Maps observations to distribution inputs and values.
-        description: What it was built from; None for a model of the user's own.
-        module: That model; else None.
+        module: The user's own model; else None.
         flat: The trained weights.
         extras: Name -> what is part of the weights but not trained: a model's buffers and frozen parameters.
         device: Where all of it lies.
     """
 
-    def __init__(
-        self, obs_space: spaces.Box, action_space: spaces.Space, num_outputs: int, config: Mapping[str, Any], seed: int
-    ) -> None:
-        self.description: NetworkDescription | None = None
+    def __init__(self, policy: LearningPolicy) -> None:
         self.module: nn.Module | None = None
         self.extras: dict[str, Tensor] = {}
         self.network: TorchNetwork | ModuleNetwork
-        model_config = config["model"]
-        model_class = ModelCatalog.get_custom_model(model_config)
-        if model_class is None:
-            free = ModelCatalog.get_free_columns(action_space, model_config)
-            self.description = ModelCatalog.get_network(obs_space, num_outputs, model_config, free)
-            num_weights = sum(math.prod(shape) for shape in self.description.weight_shapes().values())
-            self.device = choose_device(config, num_weights, not self.description.is_mlp)
-            initial = self.description.initial_weights(np.random.default_rng(seed))
-            self.flat = FlatParameters(initial, self.device)
-            self.network = TorchNetwork(self.description, self.flat.leaves)
+        config, description = policy.config, policy.description
+        if description is not None:
+            num_weights = sum(math.prod(shape) for shape in description.weight_shapes().values())
+            self.device = choose_device(config, num_weights, not description.is_mlp)
+            self.flat = FlatParameters(policy.initial_weights(), self.device)
+            self.network = TorchNetwork(description, self.flat.leaves)
         else:
-            self.module = _make_module(model_class, obs_space, action_space, num_outputs, model_config, seed)
+            self.module = _make_module(policy)
             has_convolutions = any(isinstance(part, _CONVOLUTIONS) for part in self.module.modules())
             num_weights = sum(parameter.numel() for parameter in self.module.parameters())
             self.device = choose_device(config, num_weights, has_convolutions)
             self._flatten_module(self.module.to(self.device))
-            self.network = ModuleNetwork(self.module, num_outputs)
+            self.network = ModuleNetwork(self.module, policy.num_outputs)
             with torch.no_grad():
+                obs_space = policy.observation_space
                 sample = torch.zeros((2, *obs_space.shape), dtype=_dtype(obs_space), device=self.device)
                 self.network.forward(sample)  # wrong shapes are reported here rather than in the first iteration
 
@@ -84,15 +72,13 @@ class TorchWeights:
             **{name: extra.detach().cpu().numpy().copy() for name, extra in self.extras.items()},
         }
 
-    def set(self, weights: Mapping[str, Any], strict: bool = True) -> list[str]:
-        """See `Policy.set_weights`."""
-        fitting, mismatches = fitting_weights(weights, self.shapes, strict)
-        self.flat.write(self.flat.vector, {name: fitting[name] for name in fitting if name in self.flat.shapes})
+    def set(self, weights: Mapping[str, Any]) -> None:
+        """Replace some of the weights by arrays that fit."""
+        self.flat.write(self.flat.vector, {name: weights[name] for name in weights if name in self.flat.shapes})
         with torch.no_grad():
             for name, extra in self.extras.items():
-                if name in fitting:
-                    extra.copy_(torch.from_numpy(np.array(fitting[name])))
-        return mismatches
+                if name in weights:
+                    extra.copy_(torch.from_numpy(np.array(weights[name])))
 
     def _flatten_module(self, module: nn.Module) -> None:
         """Make the module's trained parameters views of the flat vector, under names like `model/encoder/0/weight`."""
@@ -133,19 +119,14 @@ def choose_device(config: Mapping[str, Any], num_weights: int, has_convolutions:
     return device
 
 
-def _make_module(
-    model_class: Any,
-    obs_space: spaces.Box,
-    action_space: spaces.Space,
-    num_outputs: int,
-    model_config: Mapping[str, Any],
-    seed: int,
-) -> nn.Module:
+def _make_module(policy: LearningPolicy) -> nn.Module:
+    model_config = policy.config["model"]
+    model_class: Any = ModelCatalog.get_custom_model(model_config)
+    arguments = (policy.observation_space, policy.action_space, policy.num_outputs, model_config, "default_model")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        kwargs = dict(model_config["custom_model_config"])
+        torch.manual_seed(policy.seed_of("model"))
         try:
-            module = model_class(obs_space, action_space, num_outputs, model_config, "default_model", **kwargs)
+            module = model_class(*arguments, **model_config["custom_model_config"])
         except TypeError as error:
             raise ConfigError(
                 f"custom_model: {model_class!r} could not be made: {error}. A model is made as Model(obs_space, "
