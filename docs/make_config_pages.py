@@ -45,7 +45,7 @@ REASONS: dict[str, str] = {
     "vf_clip_param": "10 silently stops value learning where returns are larger.",
     "vf_loss_coeff": "The value loss is a mean square without the factor 1/2, which this is.",
     "grad_clip": "One bad batch cannot throw the policy far.",
-    "framework": "The one that is there yet.",
+    "framework": "Needs no further package.",
     "normalize_actions": "Policies start near the middle of the bounds rather than at 0, wherever that lies.",
     "evaluation_config": "Evaluation measures the deterministic policy unless asked otherwise.",
     "model.fcnet_hiddens": "Enough for most vector observations, and cheaper to act with.",

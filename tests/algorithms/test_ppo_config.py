@@ -31,6 +31,11 @@ def test_every_setting_says_what_it_means():
         ({"vf_clip_param": 0}, "vf_clip_param: must be greater than 0"),
         ({"num_sgd_iter": 0}, "num_sgd_iter: must be at least 1"),
         ({"entropy_coeff_schedule": [[5, 1], [1, 0]]}, "entropy_coeff_schedule: its timesteps must increase"),
+        ({"optimizer": {"name": "sgd", "eps": 1e-5}}, "optimizer.eps: is not read by 'sgd': leave it out, or choose"),
+        ({"optimizer": {"momentum": 0.9}}, "optimizer.momentum: is not read by 'adam'"),
+        ({"framework": "caffe"}, "framework: must be 'torch', 'tf2' or 'jax', but 'caffe' (str) came"),
+        ({"compile": 1}, "compile: must be true, false or 'auto', but 1 (int) came"),
+        ({"torch_compile": True}, "torch_compile: no such setting; it is called compile here"),
         ({"num_envs_per_worker": 3}, "train_batch_size: 1024 rows are not a whole number of rounds"),
     ],
 )  # fmt: skip
@@ -53,6 +58,13 @@ def test_validate_config_takes_objects_and_dicts():
         validate_config(PPOConfig(train_batch_size=64))
     with pytest.raises(ConfigError, match="sgd_minibatch_size"):
         validate_config({"train_batch_size": 64})
+
+
+@pytest.mark.parametrize(("given", "framework"), [
+    ("torch", "torch"), ("tf", "tf2"), ("tfe", "tf2"), ("tf2", "tf2"), ("jax", "jax"),
+])  # fmt: skip
+def test_frameworks_and_their_other_names(given, framework):
+    assert merge_config(DEFAULT_CONFIG, {"framework": given}).framework == framework
 
 
 def test_the_1x_ways_that_still_work():
