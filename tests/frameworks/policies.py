@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import torch
+import pytest
 from gymnasium import spaces
 
 from headwater.algorithms.ppo.config import PPOConfig
 from headwater.algorithms.ppo.loss import ppo_loss
 from headwater.policy.policy_template import build_policy
 
-torch.set_num_threads(1)
+PACKAGES = {"torch": "torch", "tf2": "tensorflow", "jax": "jax"}
+FRAMEWORKS = [
+    pytest.param(name, marks=pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed"))
+    for name, package in PACKAGES.items()
+]
 
 VECTOR = spaces.Box(-1, 1, (4,))
 NESTED = spaces.Dict(
@@ -32,15 +38,33 @@ ACTION_SPACES = {
     "nested": NESTED,
 }
 
-PPOPolicy: Any = build_policy("PPOPolicy", loss=ppo_loss, coefficients=("kl_coeff", "entropy_coeff"))
+# Values that make each update bad.
+BAD_COLUMNS = [
+    {"advantages": np.nan},
+    {"advantages": np.inf},
+    {"value_targets": 1e30},
+    {"value_targets": 1e20},
+    {"action_logp": np.nan},
+]
+
+
+@functools.cache
+def policy_class(framework: str = "torch") -> Any:
+    """A policy with PPO's loss, without its postprocessing."""
+    return build_policy("PPOPolicy", loss=ppo_loss, framework=framework, coefficients=("kl_coeff", "entropy_coeff"))
 
 
 def make_policy(
-    obs_space: spaces.Box = VECTOR, action_space: spaces.Space | None = None, seed: int = 1, **settings: Any
+    obs_space: spaces.Box = VECTOR,
+    action_space: spaces.Space | None = None,
+    seed: int = 1,
+    framework: str = "torch",
+    **settings: Any,
 ):
-    """A PPO policy in torch."""
-    config = PPOConfig(**{"seed": seed, "device": "cpu", **settings})
-    return PPOPolicy(obs_space, spaces.Discrete(3) if action_space is None else action_space, config)
+    """A PPO policy on the CPU."""
+    config = PPOConfig(**{"seed": seed, "device": "cpu", "framework": framework, **settings})
+    space = spaces.Discrete(3) if action_space is None else action_space
+    return policy_class(framework)(obs_space, space, config)
 
 
 def flat_actions(actions: Any, rows: int) -> np.ndarray:
@@ -75,3 +99,20 @@ def make_batch(policy: Any, rows: int = 64, seed: int = 0) -> dict[str, np.ndarr
         "value_targets": rng.normal(size=rows).astype(np.float32),
         "rewards": rng.normal(size=rows).astype(np.float32),
     }
+
+
+def weights_equal(a: dict, b: dict) -> bool:
+    """Bit for bit."""
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def same_state(a: Any, b: Any) -> bool:
+    """Nested dicts of arrays and JSON values, bit for bit."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same_state(a[key], b[key]) for key in a)
+    return np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
+
+
+def spoil(batch: dict, **columns: float) -> dict:
+    """A batch some of whose columns hold one value everywhere."""
+    return batch | {name: np.full_like(batch[name], value) for name, value in columns.items()}

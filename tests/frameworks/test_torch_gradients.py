@@ -7,7 +7,7 @@ from gymnasium import spaces
 from headwater.errors import TrainingError
 from headwater.frameworks.torch.gradients import by_autograd, compiled
 from headwater.policy.policy_template import build_policy
-from tests.frameworks.policies import ACTION_SPACES, VECTOR, PPOPolicy, make_batch, make_policy
+from tests.frameworks.policies import ACTION_SPACES, VECTOR, make_batch, make_policy
 
 
 def policy_of(loss, **settings):
@@ -86,7 +86,7 @@ def test_compiling_trains_the_same_and_only_once():
 def test_compiling_a_module_is_possible():
     policy = make_policy(spaces.Box(0, 255, (10, 10, 1), np.uint8), model={"post_fcnet_hiddens": [8]})
     batch = make_batch(policy)
-    twin = PPOPolicy(policy.observation_space, policy.action_space, policy.config)
+    twin = type(policy)(policy.observation_space, policy.action_space, policy.config)
     weights = twin.learner._weights
     twin.learner._differentiate = compiled(weights.network, weights.flat, twin.loss_of)
     for p in (policy, twin):
