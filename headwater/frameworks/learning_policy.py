@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from headwater.data.sample_batch import SampleBatch
 from headwater.errors import CheckpointError, ConfigError, TrainingError
 from headwater.frameworks.numpy.export import write_export
-from headwater.frameworks.numpy.networks import NumpyNetwork
+from headwater.frameworks.numpy.networks import make_network
 from headwater.frameworks.numpy.ops import NUMPY_OPS
 from headwater.frameworks.numpy.policy import ActingNetwork, ActingPolicy, acts_faster_in_numpy
 from headwater.frameworks.numpy.threads import limit_blas_threads
@@ -300,7 +300,7 @@ class LearningPolicy(ActingPolicy):
         memory = learner.memory()
         if memory is None:
             memory = self._acting_copies = learner.get_weights()
-        return NumpyNetwork(description, memory)
+        return make_network(description, memory)
 
     def _renew_copies(self) -> None:
         """Let NumPy act with the weights of now, where it does not see the learner's memory."""

@@ -7,10 +7,11 @@ All arrays that go in and come out are NumPy's, whatever the framework.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -20,6 +21,15 @@ from headwater.policy.schedules import Schedule, make_schedule
 
 Array = NDArray[Any]
 Weights = dict[str, Array]
+
+
+class Acted(NamedTuple):
+    """What `Policy.act` gives."""
+
+    actions: Any  # [N, ...], nested for Dict and Tuple spaces
+    dist_inputs: Array  # [N, K] float32
+    state: Array | None = None  # [N, S] float32 after this step; None without memory
+    values: Array | None = None  # [N] float32: with memory, for they come with the state
 
 
 class Policy(ABC):
@@ -61,21 +71,19 @@ class Policy(ABC):
     # -- acting ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def act(self, obs: Array, rng: Any, explore: bool = True) -> tuple[Any, Array]:
+    def act(self, obs: Array, rng: Any, explore: bool = True, state: Array | None = None) -> Acted:
         """What samplers call at every step.
 
         Args:
             obs: [N, *observation shape].
             rng: Source of random numbers, with `uniform(shape)` and `normal(shape)`.
             explore: Sample; False: the distribution's deterministic action.
-
-        Returns:
-            Actions ([N, ...], nested for Dict and Tuple spaces), and the distribution's inputs, float32 [N, K].
+            state: Float32 [N, S], with memory: what is remembered of the steps before, zeros where an episode begins.
         """
 
     @abstractmethod
-    def values(self, obs: Array) -> Array:
-        """[B, *observation shape] -> float32 [B]: the state values."""
+    def values(self, obs: Array, state: Array | None = None) -> Array:
+        """[B, *observation shape] -> float32 [B]: values of observations; with memory, of those that follow `state`."""
 
     @abstractmethod
     def logp(self, dist_inputs: Array, actions: Any) -> Array:
@@ -99,7 +107,7 @@ class Policy(ABC):
 
         Args:
             obs_batch: [B, *observation shape].
-            state_batches: Recurrent state, one [B, ...] per part; none for policies without memory.
+            state_batches: What is remembered, one [B, ...] per part of `get_initial_state()`; None or []: nothing yet.
             prev_action_batch: The actions before; unused by policies without memory.
             prev_reward_batch: The rewards before; unused likewise.
             info_batch: The env's infos; unused by the built-in policies.
@@ -149,16 +157,24 @@ class Policy(ABC):
         prev_action_batch: Any = None,
         prev_reward_batch: Any = None,
     ) -> Array:
-        """float32 [B]: log-probabilities, at observations [B, ...], of `actions` (nested, or flat [B, A])."""
+        """float32 [B]: log-probabilities, at observations [B, ...], of `actions` (nested, or flat [B, A]).
+
+        With memory each observation follows its row of `state_batches`, as in `compute_actions`.
+        """
+
+    @property
+    def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Name -> shape of each part of what is remembered of one episode; {} without memory."""
+        return {}
 
     @property
     def state_size(self) -> int:
-        """S, the numbers of the recurrent state of one episode; 0 without memory."""
-        return 0
+        """S, the numbers of all parts: samplers and batches hold them side by side, as one row [S]."""
+        return sum(math.prod(shape) for shape in self.state_shapes.values())
 
     def get_initial_state(self) -> list[Array]:
-        """The recurrent state before an episode's first step: one array per part; [] without memory."""
-        return []
+        """What is remembered before an episode's first step: one array of zeros per part; [] without memory."""
+        return [np.zeros(shape, np.float32) for shape in self.state_shapes.values()]
 
     # -- learning ----------------------------------------------------------------------------------------------------
 

@@ -222,7 +222,7 @@ class VectorSampler:
             clock_0 = perf_counter()
             x = self._filtered(encode(obs), update_filter, active)
             clock_1 = perf_counter()
-            actions, dist_inputs = act(x, self._streams, explore)
+            actions, dist_inputs, _, _ = act(x, self._streams, explore)
             clock_2 = perf_counter()
             env_actions = to_env(actions)
             clock_3 = perf_counter()

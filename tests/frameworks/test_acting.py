@@ -8,7 +8,7 @@ from scipy import stats
 
 from headwater.config import ModelConfig
 from headwater.errors import CheckpointError, ConfigError, HeadwaterError
-from headwater.frameworks.numpy.networks import NumpyNetwork
+from headwater.frameworks.numpy.networks import NetworkInNumpy, NumpyNetwork
 from headwater.frameworks.numpy.ops import NUMPY_OPS
 from headwater.frameworks.numpy.policy import NumpyPolicy
 from headwater.frameworks.torch import TorchDiagGaussian
@@ -40,7 +40,7 @@ def test_log_probabilities_equal_those_of_the_training_distribution(name, acting
     obs = make_obs(VECTOR, 50)
     actions, _, extra = policy.compute_actions(obs)
     with torch.no_grad():
-        inputs, values = policy._weights.network.forward(torch.from_numpy(obs))
+        inputs, values = policy.learner._weights.network.forward(torch.from_numpy(obs))
         dist = policy._train_dist(inputs)
         expected = dist.logp(torch.from_numpy(np.array(flat_actions(actions, 50)))).numpy()
     assert extra["action_dist_inputs"] == pytest.approx(inputs.numpy(), abs=1e-5)
@@ -57,7 +57,7 @@ def test_actions_are_drawn_from_the_training_distribution(name):
     policy = trained(name)
     rows = 20_000
     obs = np.repeat(make_obs(VECTOR, 1), rows, axis=0)
-    actions, inputs = policy.act(obs, NUMPY_OPS.generator(11))
+    actions, inputs, *_ = policy.act(obs, NUMPY_OPS.generator(11))
     torch.manual_seed(12)
     reference = policy._train_dist(torch.from_numpy(inputs)).sample()
     for ours, theirs in zip(leaves(actions), leaves(reference), strict=True):
@@ -77,8 +77,8 @@ def test_the_same_noise_gives_the_same_actions_wherever_the_network_runs(name):
     in_torch.set_weights(in_numpy.get_weights())
     obs = make_obs(VECTOR, 30)
     for explore in (True, False):
-        a, _ = in_numpy.act(obs, NUMPY_OPS.generator(1), explore)
-        b, _ = in_torch.act(obs, NUMPY_OPS.generator(1), explore)
+        a = in_numpy.act(obs, NUMPY_OPS.generator(1), explore).actions
+        b = in_torch.act(obs, NUMPY_OPS.generator(1), explore).actions
         for x, y in zip(leaves(a), leaves(b), strict=True):
             assert x == pytest.approx(y, abs=1e-4)
 
@@ -87,7 +87,7 @@ def test_act_does_not_touch_what_it_gave_before():
     policy = make_policy()
     rng = NUMPY_OPS.generator(0)
     obs = make_obs(VECTOR, 8)
-    actions, inputs = policy.act(obs, rng)
+    actions, inputs, *_ = policy.act(obs, rng)
     kept = actions.copy(), inputs.copy()
     policy.act(obs + 1, rng)
     assert np.array_equal(actions, kept[0])
@@ -109,7 +109,7 @@ def test_images_act_in_their_framework_unless_forced():
     space = spaces.Box(0, 255, (10, 10, 3), np.uint8)
     free, forced = make_policy(space), make_policy(space, acting="numpy")
     assert isinstance(free.acting_network, ActingInTorch)
-    assert isinstance(forced.acting_network, NumpyNetwork)
+    assert isinstance(forced.acting_network, NetworkInNumpy)
     obs = make_obs(space, 5)
     assert free.values(obs) == pytest.approx(forced.values(obs), abs=1e-5)
 
@@ -217,8 +217,8 @@ def test_an_exported_policy_acts_alike(name, tmp_path):
     loaded = NumpyPolicy.load(policy.export_model(tmp_path / "export"))
     obs = make_obs(VECTOR, 30)
     for explore in (True, False):
-        a, _ = policy.act(obs, NUMPY_OPS.generator(1), explore)
-        b, _ = loaded.act(obs, NUMPY_OPS.generator(1), explore)
+        a = policy.act(obs, NUMPY_OPS.generator(1), explore).actions
+        b = loaded.act(obs, NUMPY_OPS.generator(1), explore).actions
         assert all(np.array_equal(x, y) for x, y in zip(leaves(a), leaves(b), strict=True))
     assert np.array_equal(policy.values(obs), loaded.values(obs))
     assert loaded.compute_actions(obs)[2]["action_logp"].shape == (30,)

@@ -1,7 +1,7 @@
-"""The networks of a `NetworkDescription` in NumPy: forward only, on weights that may be another framework's memory.
+"""The networks of a `NetworkDescription` acting in NumPy, on weights that may be another framework's memory.
 
-For small networks on CPU this is the fastest way to act: a framework's cost per call outweighs the arithmetic.
-The weights layout is described in `headwater.policy.network_description`.
+For small networks on CPU this is the fastest way to act: a framework's cost per call outweighs the arithmetic. Dense
+networks, the commonest by far, have a tuned form of their own; all others are `headwater.policy.network.Network`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from headwater.frameworks.numpy.ops import NUMPY_OPS
+from headwater.policy.network import Network, masked_logits
 from headwater.policy.network_description import Dense, Layer, NetworkDescription
 
 Array = NDArray[np.float32]
@@ -20,14 +21,47 @@ BLOCK_ROWS = 4096  # more rows are computed in blocks, so that scratch memory st
 _KEPT_SIZES = 4  # batch sizes whose scratch memory is kept
 
 
+def make_network(description: NetworkDescription, weights: Mapping[str, Array]) -> NumpyNetwork | NetworkInNumpy:
+    """What acts fastest; it reads the given arrays without copying them, so that later changes are seen."""
+    return (NumpyNetwork if description.is_mlp else NetworkInNumpy)(description, weights)
+
+
+class NetworkInNumpy:
+    """Any described network.
+
+    Args:
+        description: What to compute.
+        weights: The description's weights.
+    """
+
+    def __init__(self, description: NetworkDescription, weights: Mapping[str, Array]) -> None:
+        self.description = description
+        self._network = Network(description, NUMPY_OPS)
+        self._weights = weights
+
+    def dist_inputs(self, obs: NDArray) -> Array:
+        """[N, *observation shape] -> [N, K]; without memory."""
+        return self._network.dist_inputs(self._weights, obs)
+
+    def values(self, obs: NDArray, state: Array | None = None) -> Array:
+        """[N, *observation shape], with memory the state before them [N, S] -> [N]."""
+        if state is not None:
+            return self.forward(obs, state)[1]
+        return np.concatenate([self._network.values(self._weights, rows) for rows in _blocks(obs)])
+
+    def forward(self, obs: NDArray, state: Array | None = None) -> tuple[Array, Array, Array | None]:
+        """Both, and with memory the state after them [N, S]."""
+        return self._network.forward(self._weights, obs if state is None else obs[:, None], state)
+
+
 class NumpyNetwork:
-    """Policy and value network reading the given arrays, without copying them.
+    """Policy and value network of dense layers.
 
     Scratch memory is reused from call to call, so an instance must not be used by two threads at once.
 
     Args:
         description: What to compute.
-        weights: The description's weights, contiguous float32. Later changes of their contents are seen.
+        weights: The description's weights, contiguous float32.
     """
 
     def __init__(self, description: NetworkDescription, weights: Mapping[str, Array]):
@@ -37,45 +71,49 @@ class NumpyNetwork:
         self._value = [_step(layer, weights) for layer in description.value]
         self._log_std = weights["log_std"] if description.free_columns else None
         self._order = description.output_order
-        self._is_image = len(description.observation_shape) > 1
+        self._num_features = description.num_features
         self._scale = np.float32(description.scale)
 
     def dist_inputs(self, obs: NDArray) -> Array:
         """[N, *observation shape] -> [N, K], a fresh array."""
         if len(obs) <= BLOCK_ROWS:
-            return self._dist_inputs(self._features(obs))
-        return np.concatenate([self._dist_inputs(self._features(rows)) for rows in _blocks(obs)])
+            return self._dist_inputs(obs, self._features(obs))
+        return np.concatenate([self._dist_inputs(rows, self._features(rows)) for rows in _blocks(obs)])
 
-    def values(self, obs: NDArray) -> Array:
+    def values(self, obs: NDArray, state: NDArray | None = None) -> Array:
         """[N, *observation shape] -> [N], a fresh array."""
         if len(obs) <= BLOCK_ROWS:
             return self._values(self._features(obs))
         return np.concatenate([self._values(self._features(rows)) for rows in _blocks(obs)])
 
-    def forward(self, obs: NDArray) -> tuple[Array, Array]:
-        """Both: ([N, K], [N]), with the shared layers computed once."""
+    def forward(self, obs: NDArray, state: NDArray | None = None) -> tuple[Array, Array, None]:
+        """Both: ([N, K], [N], None), with the shared layers computed once."""
         features = self._features(obs)
-        return self._dist_inputs(features), self._values(features)
+        return self._dist_inputs(obs, features), self._values(features), None
 
     def _features(self, obs: NDArray) -> Array:
         x = obs if obs.dtype == np.float32 else obs.astype(np.float32)
         if self._scale != 1:
             x = x * self._scale
-        if self._is_image:
-            x = x.reshape(*x.shape[:3], -1)
+        if self._num_features is not None:
+            x = x[:, : self._num_features]
         for step in self._shared:
             x = step(x)
         return x
 
-    def _dist_inputs(self, x: Array) -> Array:
+    def _dist_inputs(self, obs: NDArray, x: Array) -> Array:
         for step in self._policy:
             x = step(x)
         if self._log_std is None:
-            return x.copy()
-        columns = np.empty((len(x), self.description.num_outputs), np.float32)
-        columns[:, : x.shape[1]] = x
-        columns[:, x.shape[1] :] = self._log_std
-        return columns if self._order is None else columns[:, self._order]
+            outputs = x.copy()
+        else:
+            outputs = np.empty((len(x), self.description.num_outputs), np.float32)
+            outputs[:, : x.shape[1]] = x
+            outputs[:, x.shape[1] :] = self._log_std
+            outputs = outputs if self._order is None else outputs[:, self._order]
+        if self.description.mask is not None:
+            outputs = masked_logits(NUMPY_OPS, self.description, obs, outputs)
+        return outputs
 
     def _values(self, x: Array) -> Array:
         for step in self._value:
@@ -88,10 +126,8 @@ def _blocks(obs: NDArray) -> list[NDArray]:
 
 
 def _step(layer: Layer, weights: Mapping[str, Array]) -> Callable[[Array], Array]:
-    kernel, bias = weights[f"{layer.name}/kernel"], weights[f"{layer.name}/bias"]
-    if isinstance(layer, Dense):
-        return _dense(kernel, bias, _ACTIVATE[layer.activation])
-    return _conv(kernel, bias, layer.stride, _ACTIVATE[layer.activation])
+    assert isinstance(layer, Dense)
+    return _dense(weights[f"{layer.name}/kernel"], weights[f"{layer.name}/bias"], _ACTIVATE[layer.activation])
 
 
 def _dense(kernel: Array, bias: Array, activate: Callable[[Array], object]) -> Callable[[Array], Array]:
@@ -104,26 +140,8 @@ def _dense(kernel: Array, bias: Array, activate: Callable[[Array], object]) -> C
             if len(scratch) == _KEPT_SIZES:
                 scratch.clear()
             out = scratch[rows] = np.empty((rows, len(bias)), np.float32)
-        if x.ndim > 2:
-            x = x.reshape(rows, -1)
         np.dot(x, kernel, out=out)
         np.add(out, bias, out=out)
-        activate(out)
-        return out
-
-    return step
-
-
-def _conv(
-    kernel: Array, bias: Array, stride: tuple[int, int], activate: Callable[[Array], object]
-) -> Callable[[Array], Array]:
-    outputs, height, width, _ = kernel.shape
-
-    def step(x: Array) -> Array:
-        windows = sliding_window_view(x, (height, width), axis=(1, 2))[:, :: stride[0], :: stride[1]]
-        patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(*windows.shape[:3], -1)
-        out = patches @ kernel.reshape(outputs, -1).T
-        out += bias
         activate(out)
         return out
 

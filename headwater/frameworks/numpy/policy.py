@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 from headwater.errors import CheckpointError, ConfigError, HeadwaterError
 from headwater.frameworks.numpy.export import read_export, write_export
-from headwater.frameworks.numpy.networks import NumpyNetwork
+from headwater.frameworks.numpy.networks import make_network
 from headwater.frameworks.numpy.ops import NUMPY_OPS
 from headwater.frameworks.ops import Ops
 from headwater.policy.catalog import ModelCatalog
 from headwater.policy.exploration import StochasticSampling
 from headwater.policy.network_description import NetworkDescription
-from headwater.policy.policy import Policy, Weights
+from headwater.policy.policy import Acted, Policy, Weights
 from headwater.policy.weights import fitting_weights
 
 MAX_NUMPY_WEIGHTS = 1024 * 1024
@@ -52,21 +52,23 @@ class ActingNetwork(Protocol):
     """What acting needs of a network: NumPy arrays in and out."""
 
     def dist_inputs(self, obs: Array) -> Array:
-        """[N, *observation shape] -> float32 [N, K]."""
+        """[N, *observation shape] -> float32 [N, K]; without memory."""
 
-    def values(self, obs: Array) -> Array:
-        """[N, *observation shape] -> float32 [N]."""
+    def values(self, obs: Array, state: Array | None = None) -> Array:
+        """[N, *observation shape], with memory what is remembered before them [N, S] -> float32 [N]."""
 
-    def forward(self, obs: Array) -> tuple[Array, Array]:
-        """Both."""
+    def forward(self, obs: Array, state: Array | None = None) -> tuple[Array, Array, Array | None]:
+        """Both, and with memory the state after them [N, S]."""
 
 
 class ActingPolicy(Policy):
     """The acting half of a policy, over a network that takes and gives NumPy arrays.
 
-    Subclasses set `acting_network` and, where the distribution exists in their framework only, `dist_class` and `ops`.
+    Subclasses set `acting_network`, `description` and, where the distribution exists in their framework only,
+    `dist_class` and `ops`.
 
     Attributes:
+        description: The network; None for a model of the user's own.
         acting_network: What computes distribution inputs and values.
         dist_class: Makes the distribution that actions are drawn from.
         ops: The ops that distribution computes with.
@@ -75,6 +77,7 @@ class ActingPolicy(Policy):
 
     framework = "numpy"
     acting_network: ActingNetwork
+    description: NetworkDescription | None
     ops: Ops = NUMPY_OPS
 
     def __init__(self, observation_space: spaces.Box, action_space: spaces.Space, config: Mapping[str, Any]) -> None:
@@ -94,18 +97,26 @@ class ActingPolicy(Policy):
         """A seed of the policy's own for each purpose."""
         return int(np.random.SeedSequence([self.seed, purpose]).generate_state(1, np.uint64)[0])
 
-    def act(self, obs: Array, rng: Any, explore: bool = True) -> tuple[Any, Array]:
-        inputs = self.acting_network.dist_inputs(obs)
+    @property
+    def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {} if self.description is None else self.description.state_shapes()
+
+    def act(self, obs: Array, rng: Any, explore: bool = True, state: Array | None = None) -> Acted:
+        values = None
+        if state is None:
+            inputs = self.acting_network.dist_inputs(obs)
+        else:
+            inputs, values, state = self.acting_network.forward(obs, state)
         dist = self._dist(inputs)
         if explore and self.exploration.random_timesteps:
             actions = self.exploration.get_actions(dist, rng, True, self.global_timestep + self._rows_acted)
             self._rows_acted += len(inputs)
         else:
             actions = dist.sample(rng) if explore else dist.deterministic_sample()
-        return self._host(actions), inputs
+        return Acted(self._host(actions), inputs, state, values)
 
-    def values(self, obs: Array) -> Array:
-        return self.acting_network.values(obs)
+    def values(self, obs: Array, state: Array | None = None) -> Array:
+        return self.acting_network.values(obs, state)
 
     def logp(self, dist_inputs: Array, actions: Any) -> Array:
         return self.ops.to_numpy(self._dist(dist_inputs).logp(actions))
@@ -123,15 +134,15 @@ class ActingPolicy(Policy):
         rng: Any = None,
         **kwargs: Any,
     ) -> tuple[Any, list[Array], dict[str, Array]]:
-        self._require_no_state(state_batches)
+        obs = self._as_observations(obs_batch)
         explore = self.config["explore"] if explore is None else explore
         timestep = self.global_timestep if timestep is None else timestep
-        inputs, values = self.acting_network.forward(self._as_observations(obs_batch))
+        inputs, values, state = self.acting_network.forward(obs, self._as_state(state_batches, len(obs)))
         dist = self._dist(inputs)
         actions = self.exploration.get_actions(dist, self._acting_rng if rng is None else rng, explore, timestep)
         logp = self.ops.to_numpy(dist.logp(actions))
         extra = {"action_dist_inputs": inputs, "action_logp": logp, "action_prob": np.exp(logp), "vf_preds": values}
-        return self._host(actions), [], extra
+        return self._host(actions), self._as_parts(state), extra
 
     def compute_log_likelihoods(
         self,
@@ -141,8 +152,9 @@ class ActingPolicy(Policy):
         prev_action_batch: Any = None,
         prev_reward_batch: Any = None,
     ) -> Array:
-        self._require_no_state(state_batches)
-        return self.logp(self.acting_network.dist_inputs(self._as_observations(obs_batch)), actions)
+        obs = self._as_observations(obs_batch)
+        inputs, *_ = self.acting_network.forward(obs, self._as_state(state_batches, len(obs)))
+        return self.logp(inputs, actions)
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         super().on_global_var_update(global_vars)
@@ -170,12 +182,30 @@ class ActingPolicy(Policy):
             )
         return obs
 
-    def _require_no_state(self, state_batches: Any) -> None:
-        if state_batches is not None and len(state_batches):
+    def _as_state(self, state_batches: Any, rows: int) -> Array | None:
+        """Parts [B, *shape] side by side, [B, S]; None without memory."""
+        parts = [] if state_batches is None else [np.asarray(part, np.float32) for part in state_batches]
+        expected = {name: (rows, *shape) for name, shape in self.state_shapes.items()}
+        if parts and [part.shape for part in parts] != list(expected.values()):
+            has = f"remembers {expected}" if expected else "has no memory"
             raise ConfigError(
-                f"{type(self).__name__} has no memory, but {len(state_batches)} state parts came. "
-                "Give state=None, or what get_initial_state() returns."
+                f"{type(self).__name__} {has}, but {len(parts)} state parts came, of the shapes "
+                f"{[part.shape for part in parts]}. Give what get_initial_state() returns, or the state that the step "
+                "before returned, one row for each observation."
             )
+        if not expected:
+            return None
+        if not parts:
+            return np.zeros((rows, self.state_size), np.float32)
+        return np.concatenate([part.reshape(rows, -1) for part in parts], axis=1)
+
+    def _as_parts(self, state: Array | None) -> list[Array]:
+        """[B, S] -> its parts [B, *shape]."""
+        if state is None:
+            return []
+        sizes = [math.prod(shape) for shape in self.state_shapes.values()]
+        parts = np.split(state, np.cumsum(sizes)[:-1], axis=1)
+        return [part.reshape(-1, *shape) for part, shape in zip(parts, self.state_shapes.values(), strict=True)]
 
 
 class NumpyPolicy(ActingPolicy):
@@ -202,13 +232,14 @@ class NumpyPolicy(ActingPolicy):
                 f"The network gives {network.num_outputs} outputs, but the distribution for {action_space} takes "
                 f"{self.num_outputs}. Describe the network by ModelCatalog.get_network for the same space."
             )
-        self.network = network
+        self.description = network
         if weights is None:
             self._weights = network.initial_weights(np.random.default_rng(self._stream(0)))
         else:
             fitting, _ = fitting_weights(weights, network.weight_shapes())
             self._weights = {name: np.array(value, np.float32) for name, value in fitting.items()}
-        self.acting_network = NumpyNetwork(network, self._weights)
+        self._shapes = network.weight_shapes()
+        self.acting_network = make_network(network, self._weights)
 
     @classmethod
     def load(cls, path: str | Path, seed: int | None = None) -> NumpyPolicy:
@@ -228,7 +259,7 @@ class NumpyPolicy(ActingPolicy):
         return {name: value.copy() for name, value in self._weights.items()}
 
     def set_weights(self, weights: Mapping[str, Array], strict: bool = True) -> list[str]:
-        fitting, mismatches = fitting_weights(weights, self.network.weight_shapes(), strict)
+        fitting, mismatches = fitting_weights(weights, self._shapes, strict)
         for name, value in fitting.items():
             self._weights[name][...] = value
         return mismatches
@@ -246,7 +277,9 @@ class NumpyPolicy(ActingPolicy):
         self._acting_rng.set_state(state["rng"]["acting"])
 
     def export_model(self, path: str | Path) -> Path:
-        return write_export(path, self.observation_space, self.action_space, self.config, self.network, self._weights)
+        return write_export(
+            path, self.observation_space, self.action_space, self.config, self.description, self._weights
+        )
 
     def learn_on_batch(self, batch: Any, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0) -> dict[str, float]:
         raise self._only_acts()

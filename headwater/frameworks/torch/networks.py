@@ -199,7 +199,7 @@ class ActingInTorch:
         return self._network.dist_inputs(self._tensor(obs)).cpu().numpy()
 
     @torch.inference_mode()
-    def values(self, obs: NDArray) -> NDArray[np.float32]:
+    def values(self, obs: NDArray, state: NDArray | None = None) -> NDArray[np.float32]:
         """[N, *observation shape] -> [N]."""
         blocks = [
             self._network.values(self._tensor(obs[start : start + BLOCK_ROWS])).cpu().numpy()
@@ -208,10 +208,12 @@ class ActingInTorch:
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
     @torch.inference_mode()
-    def forward(self, obs: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """[N, *observation shape] -> ([N, K], [N])."""
+    def forward(
+        self, obs: NDArray, state: NDArray | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32] | None]:
+        """[N, *observation shape] -> ([N, K], [N], None)."""
         dist_inputs, values = self._network.forward(self._tensor(obs))
-        return dist_inputs.cpu().numpy(), values.cpu().numpy()
+        return dist_inputs.cpu().numpy(), values.cpu().numpy(), None
 
     def _tensor(self, obs: NDArray) -> Tensor:
         obs = np.ascontiguousarray(obs, np.uint8 if obs.dtype == np.uint8 else np.float32)
