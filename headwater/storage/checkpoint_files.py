@@ -245,7 +245,7 @@ def _is_stale(name: str, pid: int) -> bool:
 @functools.cache
 def _versions() -> dict[str, str]:
     versions = {"headwater": __version__, "python": platform.python_version()}
-    for package in ("numpy", "torch", "gymnasium", "safetensors"):
+    for package in ("numpy", "torch", "tensorflow", "jax", "gymnasium", "safetensors"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return versions

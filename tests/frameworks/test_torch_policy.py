@@ -25,11 +25,6 @@ def test_checking_late_trains_the_same(late):
         assert weight == pytest.approx(other.get_weights()[name], abs=1e-6)
 
 
-def test_unknown_framework():
-    with pytest.raises(ConfigError, match="framework: must be one of"):
-        build_policy("Nothing", loss=lambda: None, framework="caffe")
-
-
 def test_postprocess_stats_and_mixins():
     class Mixin:
         def hello(self):
