@@ -19,8 +19,13 @@ from headwater.registry import resolve_reference
 
 DistFactory = Callable[..., ActionDistribution]
 
-# Framework -> the package that binds the distributions to it, and what their names there begin with.
-_BINDINGS = {"torch": ("headwater.frameworks.torch", "Torch"), "numpy": ("headwater.frameworks.numpy", "Numpy")}
+# Framework -> the package that binds the distributions to it, what their names there begin with, and their base.
+_BINDINGS = {
+    "numpy": ("headwater.frameworks.numpy", "Numpy", "NumpyDistributionWrapper"),
+    "torch": ("headwater.frameworks.torch", "Torch", "TorchDistributionWrapper"),
+    "tf2": ("headwater.frameworks.tf", "", "TFActionDistribution"),
+    "jax": ("headwater.frameworks.jax", "JAX", "JAXDistribution"),
+}
 
 _BOX_FAMILIES = ("DiagGaussian", "SquashedGaussian", "Deterministic")
 
@@ -167,8 +172,8 @@ def bind(dist_class: type[ActionDistribution], framework: str) -> type[ActionDis
     Raises:
         ConfigError: it is bound to another framework.
     """
-    package, prefix = _BINDINGS[framework]
-    wrapper = _bound_class("DistributionWrapper", framework)
+    package, prefix, base = _BINDINGS[framework]
+    wrapper = getattr(importlib.import_module(package), base)
     if issubclass(dist_class, wrapper):
         return dist_class
     if is_bound(dist_class):
@@ -176,7 +181,7 @@ def bind(dist_class: type[ActionDistribution], framework: str) -> type[ActionDis
             return dist_class
         raise ConfigError(
             f"model.custom_action_dist: {dist_class.__name__} is bound to {type(dist_class.ops).__name__}, but one for "
-            f"{framework} is needed: derive it from {package}.{prefix}DistributionWrapper, or write it over self.ops."
+            f"{framework} is needed: derive it from {package}.{base}, or write it over self.ops."
         )
     members = {}
     if issubclass(dist_class, MultiCategorical):
@@ -242,7 +247,7 @@ def _box_leaf(space: spaces.Box, model_config: Mapping[str, Any], normalized: bo
 
 
 def _bound_class(family: str, framework: str) -> Any:
-    package, prefix = _BINDINGS[framework]
+    package, prefix, _ = _BINDINGS[framework]
     return getattr(importlib.import_module(package), f"{prefix}{family}")
 
 
