@@ -6,11 +6,13 @@ import torch
 from gymnasium import spaces
 
 from headwater.config import ModelConfig
-from headwater.frameworks.numpy.networks import NumpyNetwork
+from headwater.frameworks.numpy.networks import NumpyNetwork, make_network
 from headwater.frameworks.torch.flat_parameters import FlatParameters
 from headwater.frameworks.torch.mlp import DenseLayers
 from headwater.frameworks.torch.networks import ActingInTorch, TorchNetwork
 from headwater.policy.catalog import ModelCatalog
+from headwater.policy.encoded_space import EncodedSpace, ObsPart
+from headwater.policy.network import MASKED_LOGIT
 from tests.frameworks.policies import VECTOR, make_obs
 
 CPU = torch.device("cpu")
@@ -45,7 +47,7 @@ def test_numpy_and_torch_compute_the_same(settings):
     obs = make_obs(VECTOR, 33)
     in_numpy = NumpyNetwork(network, flat.arrays())
     in_torch = ActingInTorch(TorchNetwork(network, flat.leaves), CPU)
-    for a, b in zip(in_numpy.forward(obs), in_torch.forward(obs), strict=True):
+    for a, b in zip(in_numpy.forward(obs)[:2], in_torch.forward(obs)[:2], strict=True):
         assert a.dtype == b.dtype == np.float32
         assert a == pytest.approx(b, abs=1e-5)
     assert in_numpy.dist_inputs(obs) == pytest.approx(in_torch.dist_inputs(obs), abs=1e-5)
@@ -59,8 +61,8 @@ def test_numpy_and_torch_see_the_same_images(shape, share):
     network, flat = described(space, vf_share_layers=share, post_fcnet_hiddens=[16])
     obs = make_obs(space, 3)
     for a, b in zip(
-        NumpyNetwork(network, flat.arrays()).forward(obs),
-        ActingInTorch(TorchNetwork(network, flat.leaves), CPU).forward(obs),
+        make_network(network, flat.arrays()).forward(obs)[:2],
+        ActingInTorch(TorchNetwork(network, flat.leaves), CPU).forward(obs)[:2],
         strict=True,
     ):
         assert a == pytest.approx(b, abs=1e-4, rel=1e-4)
@@ -119,10 +121,43 @@ def test_hand_written_gradient_equals_autograds(settings, critic):
     by_hand = flat.gradient.clone()
 
     flat.gradient.zero_()
-    reference = loss_of(*TorchNetwork(network, flat.leaves).forward(obs))
+    reference = loss_of(*TorchNetwork(network, flat.leaves).forward(obs)[:2])
     reference.backward()
     assert loss.item() == pytest.approx(reference.item(), rel=1e-6)
     assert by_hand.numpy() == pytest.approx(flat.gradient.numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("columns", [(0, 1, 2, 3, 4), (3, 1)])
+def test_hand_written_gradient_of_masked_logits(columns):
+    size = 4 + len(columns)
+    parts = [ObsPart("vector", 0, (4,)), ObsPart("action_mask", 4, (len(columns),))]
+    space = EncodedSpace(-np.ones(size), np.ones(size), parts)
+    network = ModelCatalog.get_network(space, 5, ModelConfig(), mask_columns=columns)
+    flat = FlatParameters(network.initial_weights(np.random.default_rng(0)), CPU)
+    assert DenseLayers.supports(network)
+    obs = make_obs(space, 40)
+    obs[:, 4:] = obs[:, 4:] > 0
+    rows, target = torch.from_numpy(obs), torch.from_numpy(make_obs(spaces.Box(-1, 1, (5,)), 40))
+
+    def loss_of(dist_inputs, values):
+        return (torch.tanh(dist_inputs) * target).mean() + values.square().mean()
+
+    layers = DenseLayers(network, flat.split(flat.vector.detach()), flat.gradients)
+    outputs = layers.forward(rows)
+    layers.backward(*torch.autograd.grad(loss_of(*outputs), outputs))
+    by_hand = flat.gradient.clone()
+    flat.gradient.zero_()
+    reference = TorchNetwork(network, flat.leaves).forward(rows)[:2]
+    loss_of(*reference).backward()
+    assert torch.equal(outputs[0] == MASKED_LOGIT, reference[0] == MASKED_LOGIT)
+    assert (outputs[0] == MASKED_LOGIT).any()
+    assert by_hand.numpy() == pytest.approx(flat.gradient.numpy(), abs=1e-6)
+
+
+def test_bytes_are_left_to_autograd():
+    network, _ = described(spaces.Box(0, 255, (6,), np.uint8))
+    assert network.is_mlp
+    assert not DenseLayers.supports(network)
 
 
 def test_silu_is_left_to_autograd():

@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.policy.network_description import Layer, NetworkDescription
+from headwater.frameworks.torch.ops import TORCH_OPS
+from headwater.policy.network import MASKED_LOGIT, masked_logits
+from headwater.policy.network_description import Dense, NetworkDescription
 
 _KEPT_SIZES = 4
 
@@ -33,8 +35,9 @@ class DenseLayers:
     def __init__(
         self, description: NetworkDescription, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
     ) -> None:
+        self._description = description
         self._parts = [
-            [_DenseLayer(layer, weights, gradients) for layer in part]
+            [_DenseLayer(layer, weights, gradients) for layer in part if isinstance(layer, Dense)]
             for part in (description.shared, description.policy, description.value)
         ]
         self._num_outputs = description.num_outputs
@@ -43,11 +46,13 @@ class DenseLayers:
         self._in_order = description.output_order is None
         self._log_std = weights.get("log_std")
         self._log_std_gradient = gradients.get("log_std")
+        self._forbidden: Tensor | None = None
 
     @staticmethod
     def supports(description: NetworkDescription) -> bool:
         """Whether the network is dense and its activations' derivatives follow from their outputs."""
-        return description.is_mlp and all(layer.activation in _BACKWARD for layer in description.layers())
+        dense = all(isinstance(layer, Dense) and layer.activation in _BACKWARD for layer in description.layers())
+        return dense and description.scale == 1.0
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[B, D] -> ([B, K], [B]), leaves for a loss to be differentiated by."""
@@ -55,11 +60,14 @@ class DenseLayers:
             obs = obs.to(torch.float32)
         shared, policy, value = self._parts
         with torch.no_grad():
-            features = _run(shared, obs)
+            features = _run(shared, obs[:, : self._description.num_features])
             outputs = _run(policy, features)
             values = _run(value, features).view(-1)
             if self._log_std is not None:
                 outputs = self._with_log_std(outputs, self._log_std)
+            if self._description.mask is not None:
+                outputs = masked_logits(TORCH_OPS, self._description, obs, outputs)
+                self._forbidden = outputs == MASKED_LOGIT
         # Leaves of their own: the loss's graph may outlive the memory's next use.
         return outputs.clone().requires_grad_(), values.clone().requires_grad_()
 
@@ -69,6 +77,8 @@ class DenseLayers:
         with torch.no_grad():
             if dist_inputs_gradient is None:
                 dist_inputs_gradient = self._parts[1][-1].output.new_zeros(len(policy[-1].output), self._num_outputs)
+            if self._forbidden is not None:
+                dist_inputs_gradient = dist_inputs_gradient.masked_fill(self._forbidden, 0.0)
             outputs_gradient = dist_inputs_gradient
             if self._log_std_gradient is not None:
                 outputs_gradient, free = self._split(dist_inputs_gradient)
@@ -106,7 +116,7 @@ class _DenseLayer:
     input: Tensor
     output: Tensor
 
-    def __init__(self, layer: Layer, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> None:
+    def __init__(self, layer: Dense, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> None:
         self.kernel, self.bias = weights[f"{layer.name}/kernel"], weights[f"{layer.name}/bias"]
         self.kernel_gradient = gradients[f"{layer.name}/kernel"]
         self.bias_gradient = gradients[f"{layer.name}/bias"]

@@ -1,32 +1,25 @@
 """The networks of a `NetworkDescription` in torch, and models of the user's own.
 
-A network maps observations [B, *observation shape] to `(dist_inputs [B, K], values [B])`. The weights layout is
-described in `headwater.policy.network_description`.
+A network maps observations [B, *observation shape], with memory sequences and the state before them, to `(dist_inputs
+[B, K], values [B], state)`; see `headwater.policy.network`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from headwater.errors import ConfigError
-from headwater.policy.network_description import Dense, Layer, NetworkDescription
+from headwater.frameworks.torch.ops import TORCH_OPS
+from headwater.policy.network import Network
+from headwater.policy.network_description import NetworkDescription
 
 BLOCK_ROWS = 1024  # values of more observations are computed in blocks: the activations of images take much memory
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "relu": torch.relu,
-    "elu": functional.elu,
-    "silu": functional.silu,
-    "linear": lambda x: x,
-}
 
 
 class TorchNetwork:
@@ -38,57 +31,22 @@ class TorchNetwork:
     """
 
     def __init__(self, description: NetworkDescription, weights: Mapping[str, Tensor]) -> None:
-        self.description = description
+        self._network = Network(description, TORCH_OPS)
         self._weights = weights
-        self._order = description.output_order
 
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, *observation shape] -> ([B, K], [B])."""
-        features, scale = self._features(obs)
-        return self._dist_inputs(features, scale), self._values(features, scale)
+    def forward(
+        self, obs: Tensor, state: Tensor | None = None, mask: Tensor | None = None, keep_state: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """See `Network.forward`; the state after the last step only with `keep_state`."""
+        return self._network.forward(self._weights, obs, state, mask, keep_state)
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[B, *observation shape] -> [B, K], without the value network where that is separate."""
-        return self._dist_inputs(*self._features(obs))
+        return self._network.dist_inputs(self._weights, obs)
 
     def values(self, obs: Tensor) -> Tensor:
         """[B, *observation shape] -> [B], without the policy network where that is separate."""
-        return self._values(*self._features(obs))
-
-    def _features(self, obs: Tensor) -> tuple[Tensor, float]:
-        """The shared layers' output, and what the next layer still has to scale its inputs by."""
-        description = self.description
-        x = obs.to(torch.float32)
-        if len(description.observation_shape) > 1:
-            x = x.unsqueeze(-1) if len(description.observation_shape) == 2 else x
-            x = x.permute(0, 3, 1, 2)  # channels first in name; in memory they stay last, which is torch's faster way
-        x = self._run(description.shared, x, description.scale)
-        return x, 1.0 if description.shared else description.scale
-
-    def _dist_inputs(self, features: Tensor, scale: float) -> Tensor:
-        outputs = self._run(self.description.policy, features, scale)
-        if not self.description.free_columns:
-            return outputs
-        log_std = self._weights["log_std"].expand(len(outputs), -1)
-        columns = torch.cat([outputs, log_std], 1)
-        return columns if self._order is None else columns[:, self._order]
-
-    def _values(self, features: Tensor, scale: float) -> Tensor:
-        return self._run(self.description.value, features, scale).squeeze(1)
-
-    def _run(self, layers: Sequence[Layer], x: Tensor, scale: float) -> Tensor:
-        for layer in layers:
-            kernel, bias = self._weights[f"{layer.name}/kernel"], self._weights[f"{layer.name}/bias"]
-            if scale != 1.0:
-                kernel, scale = kernel * scale, 1.0  # cheaper than scaling the images
-            if isinstance(layer, Dense):
-                if x.ndim > 2:
-                    x = x.permute(0, 2, 3, 1).flatten(1)
-                x = torch.addmm(bias, x, kernel)
-            else:
-                x = functional.conv2d(x, kernel.permute(0, 3, 1, 2), bias, layer.stride)
-            x = ACTIVATIONS[layer.activation](x)
-        return x
+        return self._network.values(self._weights, obs)
 
 
 class TorchModel(nn.Module):
@@ -136,8 +94,10 @@ class ModuleNetwork:
         self.module = module
         self.num_outputs = num_outputs
 
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, *observation shape] -> ([B, K], [B]).
+    def forward(
+        self, obs: Tensor, state: Tensor | None = None, mask: Tensor | None = None, keep_state: bool = False
+    ) -> tuple[Tensor, Tensor, None]:
+        """[B, *observation shape] -> ([B, K], [B], None): it has no memory.
 
         Raises:
             ConfigError: the module returns other things or shapes.
@@ -162,7 +122,7 @@ class ModuleNetwork:
                 f"custom_model {name}: for {rows} observations the values must have the shape {(rows,)}, "
                 f"but have {tuple(values.shape)}. Return one value for each observation."
             )
-        return dist_inputs, values.reshape(rows)
+        return dist_inputs, values.reshape(rows), None
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[B, *observation shape] -> [B, K]."""
@@ -200,7 +160,9 @@ class ActingInTorch:
 
     @torch.inference_mode()
     def values(self, obs: NDArray, state: NDArray | None = None) -> NDArray[np.float32]:
-        """[N, *observation shape] -> [N]."""
+        """[N, *observation shape], with memory the state before them [N, S] -> [N]."""
+        if state is not None:
+            return self.forward(obs, state)[1]
         blocks = [
             self._network.values(self._tensor(obs[start : start + BLOCK_ROWS])).cpu().numpy()
             for start in range(0, len(obs), BLOCK_ROWS)
@@ -211,9 +173,13 @@ class ActingInTorch:
     def forward(
         self, obs: NDArray, state: NDArray | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32] | None]:
-        """[N, *observation shape] -> ([N, K], [N], None)."""
-        dist_inputs, values = self._network.forward(self._tensor(obs))
-        return dist_inputs.cpu().numpy(), values.cpu().numpy(), None
+        """Both, and with memory the state after them [N, S]."""
+        if state is None:
+            dist_inputs, values, _ = self._network.forward(self._tensor(obs))
+            return dist_inputs.cpu().numpy(), values.cpu().numpy(), None
+        dist_inputs, values, after = self._network.forward(self._tensor(obs[:, None]), self._tensor(state), None, True)
+        assert after is not None
+        return dist_inputs.cpu().numpy(), values.cpu().numpy(), after.cpu().numpy()
 
     def _tensor(self, obs: NDArray) -> Tensor:
         obs = np.ascontiguousarray(obs, np.uint8 if obs.dtype == np.uint8 else np.float32)
