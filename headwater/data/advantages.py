@@ -107,7 +107,7 @@ def compute_advantages(
         `rollout` itself with the two columns, float32.
 
     Raises:
-        BatchError: GAE without a critic, no `vf_preds` with one, or rows of several episodes.
+        BatchError: GAE without a critic, no `vf_preds` with one, rows of several episodes, or sequences.
     """
     if use_gae and not use_critic:
         raise BatchError("GAE needs a critic: set use_critic=True, or use_gae=False for plain returns.")
@@ -116,6 +116,10 @@ def compute_advantages(
     for flag in (SampleBatch.TERMINATEDS, SampleBatch.TRUNCATEDS):
         if flag in rollout and np.any(rollout[flag][:-1]):
             raise BatchError(f"Column {flag!r} ends an episode before the last row; use split_by_episode() first.")
+    if rollout.in_sequences:
+        raise BatchError(
+            "compute_advantages takes rows, and this batch is in sequences: compute advantages before them."
+        )
     rewards = np.asarray(rollout[SampleBatch.REWARDS])
     uncut = np.zeros(rewards.shape, dtype=bool)
     if use_gae:
@@ -136,7 +140,12 @@ def compute_advantages(
 
 
 def standardized(x: NDArray, mask: NDArray | None = None) -> Float32:
-    """`(x - mean) / max(1e-4, std)` over the rows where `mask` is true; 0 elsewhere. x [B, ...], mask [B]."""
+    """`(x - mean) / max(1e-4, std)` over the steps where `mask` is true; 0 elsewhere.
+
+    Args:
+        x: [B, ...], or of sequences [M, L, ...].
+        mask: [B] or [M, L]; None: all are real.
+    """
     real = x if mask is None else x[np.asarray(mask) > 0]
     if real.size == 0:
         return np.zeros(x.shape, dtype=np.float32)

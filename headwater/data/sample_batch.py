@@ -5,9 +5,12 @@ Shape letters, used in every docstring of the library:
     T  time steps of a fragment        D  width of an encoded observation
     N  sub-envs of a vector env        A  width of a flat action
     B  rows of a batch                 K  width of a distribution's input
+    M  sequences of a batch            S  width of a policy's state
+    L  steps of a sequence
 
 A sampler fills columns of shape `[T, N, ...]`; a batch holds the same rows flat, `[B, ...]`, in env-major order (all
-steps of env 0, then of env 1, ...), so that the steps of one episode are neighbours.
+steps of env 0, then of env 1, ...), so that the steps of one episode are neighbours. For policies with memory the rows
+are folded into sequences, `[M, L, ...]` (see `headwater.data.sequences`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headwater.errors import HeadwaterError
 
@@ -53,7 +57,10 @@ class Batch(ABC):
 
 
 class SampleBatch(dict[str, Any], Batch):
-    """Named columns of equal length: one row per env step of one policy.
+    """Named columns of equal length: one row per env step of one policy, or per sequence of such steps.
+
+    A batch is in sequences if it has a column `mask` [M, L]. Its columns are `[M, L, ...]` and `state_in` [M, S], its
+    rows are sequences: they are sliced, joined and shuffled whole. Its `count` is that of the real steps.
 
     Example:
         >>> batch = SampleBatch({"obs": [[0.0], [1.0], [2.0]], "rewards": [1.0, 1.0, 1.0]})
@@ -84,7 +91,7 @@ class SampleBatch(dict[str, Any], Batch):
     ADVANTAGES = "advantages"  # [B] float32
     VALUE_TARGETS = "value_targets"  # [B] float32
     STATE_IN = "state_in"  # [M, S] float32: the memory's state before each sequence
-    MASK = "mask"  # [B] bool or 0/1: rows that are real; absent = all
+    MASK = "mask"  # [B] or [M, L], bool or 0/1: steps that are real; absent = all
 
     def __init__(self, columns: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any) -> None:
         super().__init__()
@@ -94,10 +101,20 @@ class SampleBatch(dict[str, Any], Batch):
 
     @property
     def count(self) -> int:
-        """Rows, each an env step."""
+        """Env steps: rows, or the real steps of sequences."""
+        return int(np.count_nonzero(self[self.MASK])) if self.in_sequences else self.num_rows
+
+    @property
+    def num_rows(self) -> int:
+        """The length of the columns."""
         for column in self.values():
             return len(column)
         return 0
+
+    @property
+    def in_sequences(self) -> bool:
+        """Whether each row is a sequence of steps."""
+        return self.MASK in self and np.ndim(self[self.MASK]) == 2
 
     def __setitem__(self, name: str, column: Any) -> None:
         if not isinstance(name, str):
@@ -106,11 +123,11 @@ class SampleBatch(dict[str, Any], Batch):
             column = np.asarray(column)
         if np.ndim(column) == 0:
             raise BatchError(f"Column {name!r} is a scalar; a column holds one entry per row.")
-        if len(self) > (name in self) and len(column) != self.count:
+        if len(self) > (name in self) and len(column) != self.num_rows:
             first = next(key for key in self if key != name)
             raise BatchError(
-                f"Column {name!r} has {len(column)} rows where {first!r} has {self.count}; columns of a batch are of "
-                "equal length."
+                f"Column {name!r} has {len(column)} rows where {first!r} has {self.num_rows}; columns of a batch are "
+                "of equal length."
             )
         super().__setitem__(name, column)
 
@@ -125,7 +142,7 @@ class SampleBatch(dict[str, Any], Batch):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One dict per row."""
-        for i in range(self.count):
+        for i in range(self.num_rows):
             yield {name: column[i] for name, column in self.items()}
 
     def slice(self, start: int, end: int) -> SampleBatch:
@@ -133,19 +150,27 @@ class SampleBatch(dict[str, Any], Batch):
         return _unchecked({name: column[start:end] for name, column in self.items()})
 
     def timeslices(self, k: int) -> list[SampleBatch]:
-        """Views of `k` consecutive rows each; the last may be shorter."""
+        """Views of `k` consecutive rows each; the last may be shorter.
+
+        Sequences are not cut: they are shared out over the pieces by the step in which they begin.
+        """
         _check_positive("timeslices", k)
-        return [self.slice(i, i + k) for i in range(0, self.count, k)]
+        if not self.in_sequences:
+            return [self.slice(i, i + k) for i in range(0, self.num_rows, k)]
+        steps = np.count_nonzero(self[self.MASK], axis=1)
+        piece = (np.cumsum(steps) - steps) // k
+        return self._split(np.flatnonzero(np.diff(piece)) + 1)
 
     def split_by_episode(self) -> list[SampleBatch]:
         """Views of the runs of rows with one `eps_id`, in order."""
         episodes = np.asarray(self._column(self.EPS_ID))
-        bounds = [0, *(np.flatnonzero(episodes[1:] != episodes[:-1]) + 1).tolist(), self.count]
-        return [self.slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False) if a < b]
+        if self.in_sequences:
+            episodes = episodes[:, 0]
+        return self._split(np.flatnonzero(episodes[1:] != episodes[:-1]) + 1)
 
     def shuffle(self, rng: np.random.Generator | None = None) -> SampleBatch:
         """Put the rows into random order, the same for every column; returns itself."""
-        order = (rng or np.random.default_rng()).permutation(self.count)
+        order = (rng or np.random.default_rng()).permutation(self.num_rows)
         for name, column in self.items():
             super().__setitem__(name, column[order])
         return self
@@ -158,6 +183,8 @@ class SampleBatch(dict[str, Any], Batch):
     def concat_samples(samples: Sequence[Any]) -> Any:
         """All rows in order as one batch, of the kind of the first; a single non-empty batch is returned as it is.
 
+        Sequences of different lengths are padded to the longest.
+
         Raises:
             BatchError: nothing given, different columns, or a mixture of batch kinds.
         """
@@ -168,7 +195,7 @@ class SampleBatch(dict[str, Any], Batch):
         for sample in samples:
             if not isinstance(sample, SampleBatch):
                 raise BatchError(f"Only SampleBatches join a SampleBatch; got {type(sample).__name__}.")
-        filled = [sample for sample in samples if sample.count] or [samples[0]]
+        filled = [sample for sample in samples if sample.num_rows] or [samples[0]]
         first = filled[0]
         for sample in filled[1:]:
             if sample.keys() != first.keys():
@@ -178,6 +205,9 @@ class SampleBatch(dict[str, Any], Batch):
                 )
         if len(filled) == 1:
             return first
+        if first.in_sequences:
+            length = max(sample[SampleBatch.MASK].shape[1] for sample in filled)
+            filled = [sample._padded(length) for sample in filled]
         return _unchecked({name: np.concatenate([sample[name] for sample in filled]) for name in first})
 
     def copy(self, shallow: bool = False) -> SampleBatch:
@@ -203,6 +233,25 @@ class SampleBatch(dict[str, Any], Batch):
                 raise BatchError(f"Column {name!r} holds Python objects and cannot be saved; drop it from the batch.")
         return {"columns": {name: np.asarray(column) for name, column in self.items()}}
 
+    def _split(self, starts: NDArray[np.int64]) -> list[SampleBatch]:
+        """Views of the rows before, between and behind `starts`; none where there are no rows."""
+        bounds = [0, *starts.tolist(), self.num_rows]
+        return [self.slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False) if a < b]
+
+    def _padded(self, length: int) -> SampleBatch:
+        """The same sequences, with zeros behind them up to a length."""
+        more = length - self[self.MASK].shape[1]
+        if not more:
+            return self
+        return _unchecked(
+            {
+                name: column
+                if name == self.STATE_IN
+                else np.pad(column, [(0, 0), (0, more), *[(0, 0)] * (column.ndim - 2)])
+                for name, column in self.items()
+            }
+        )
+
     def _column(self, name: str) -> Any:
         try:
             return self[name]
@@ -211,7 +260,7 @@ class SampleBatch(dict[str, Any], Batch):
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {np.shape(column)}" for name, column in self.items())
-        return f"SampleBatch({self.count} rows: {columns})"
+        return f"SampleBatch({self.num_rows} {'sequences' if self.in_sequences else 'rows'}: {columns})"
 
 
 class MultiAgentBatch(Batch):
@@ -274,8 +323,18 @@ class MultiAgentBatch(Batch):
         return MultiAgentBatch(joined, sum(sample.count for sample in samples))
 
     def timeslices(self, k: int) -> list[MultiAgentBatch]:
-        """Pieces of `k` env steps in lockstep: rows of one (`eps_id`, `t`) stay together. Needs these two columns."""
+        """Pieces of `k` env steps in lockstep: rows of one (`eps_id`, `t`) stay together. Needs these two columns.
+
+        Raises:
+            BatchError: a policy's rows are sequences, which cannot be cut in lockstep.
+        """
         _check_positive("timeslices", k)
+        for policy_id, batch in self.policy_batches.items():
+            if batch.in_sequences:
+                raise BatchError(
+                    f"timeslices cuts steps, but the rows of {policy_id!r} are sequences of them. Take timeslices of "
+                    "one policy's SampleBatch, which keeps sequences whole."
+                )
         keys = {
             policy_id: np.stack(batch.columns([SampleBatch.EPS_ID, SampleBatch.T]), axis=1)
             for policy_id, batch in self.policy_batches.items()

@@ -132,7 +132,7 @@ class RolloutWorker:
 
         Returns:
             A SampleBatch of at least `rollout_fragment_length * num_envs` rows, sampled with the present weights. Rows
-            run env by env, each env's in order of time.
+            run env by env, each env's in order of time; those of a policy with memory are folded into sequences.
         """
         batch = self._postprocess(self.sampler.sample())
         self.callbacks.on_sample_end(worker=self, samples=batch)
@@ -164,7 +164,7 @@ class RolloutWorker:
                     postprocessed_batch=piece,
                     original_batches={AGENT_ID: (policy, piece)},
                 )
-        return batch
+        return trajectory.fold(batch)
 
     # Acting for users.
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from headwater.callbacks import overridden
 from headwater.config import TrainerConfig
 from headwater.data.sample_batch import SampleBatch
+from headwater.data.sequences import sequence_length
 from headwater.envs.nested import take_rows
 from headwater.envs.vector_env import StepResult, VectorEnv, info_of_row
 from headwater.errors import ConfigError
@@ -28,7 +29,7 @@ from headwater.sampling.filters import Filter
 from headwater.sampling.metrics import PERF_KEYS, RolloutMetrics
 from headwater.sampling.preprocessors import ActionAdapter, Encoder
 from headwater.sampling.streams import EnvStreams
-from headwater.sampling.trajectory import Trajectory, TrajectoryBuilder
+from headwater.sampling.trajectory import Memory, MemoryBuilder, Trajectory, TrajectoryBuilder
 
 MayStart = Callable[[int, int], bool]  # (env index, rows collected so far) -> whether another episode may begin
 
@@ -70,6 +71,9 @@ class VectorSampler:
         self.worker = worker
         self.callbacks = callbacks
         self.fragment_length = config.batch_plan(env.num_envs).rollout_fragment_length
+        self.sequence_length = sequence_length(
+            None if config.batch_mode == "complete_episodes" else self.fragment_length, config.model.max_seq_len
+        )
         self.episode_returns = np.zeros(env.num_envs)
         self.episode_lengths = np.zeros(env.num_envs, np.int64)
         self._streams = EnvStreams(key, env_indices)
@@ -80,6 +84,8 @@ class VectorSampler:
         self._episode_counts = np.zeros(env.num_envs, np.int64)
         self._obs: Any = None  # what the envs wait to be acted on; None = they are to be reset
         self._autoreset: NDArray[np.bool_] | None = None  # rows whose next step is the env's own reset
+        # [N, S]: what the policy remembers of the running episodes, 0 before their first step; None without memory.
+        self._state = np.zeros((env.num_envs, policy.state_size), np.float32) if policy.state_size else None
         self._finished: list[RolloutMetrics] = []
         self._perf_s = [0.0, 0.0, 0.0, 0.0]  # env, encoding, policy, actions
         self._steps = 0
@@ -154,6 +160,7 @@ class VectorSampler:
             "episode_returns": self.episode_returns.copy(),
             "episode_lengths": self.episode_lengths.copy(),
             "autoreset": None if self._autoreset is None else self._autoreset.copy(),
+            "policy_state": None if self._state is None else self._state.copy(),
             "streams": self._streams.get_state(),
             "finished": [metrics.to_state() for metrics in self._finished],
             "episodes": [episode.get_state() for episode in self._episodes or ()],
@@ -179,6 +186,7 @@ class VectorSampler:
             self.episode_returns = np.array(state["episode_returns"], np.float64)
             self.episode_lengths = np.array(state["episode_lengths"], np.int64)
             self._autoreset = None if state["autoreset"] is None else np.array(state["autoreset"], bool)
+            self._state = None if state["policy_state"] is None else np.array(state["policy_state"], np.float32)
             self._reopen_episodes(state["episodes"])
         return True
 
@@ -209,6 +217,8 @@ class VectorSampler:
         t = 0
         obs, self._obs = self._obs, None  # whatever is raised below, the next fragment begins with a reset
         act, stored, step = self.policy.act, self.action_adapter.flatten, env.step
+        state = self._state
+        memory = None if state is None else MemoryBuilder(state, self.sequence_length)
         finals: list[tuple[int, NDArray[np.int64], NDArray]] = []
         begins: list[tuple[int, NDArray[np.int64]]] = []  # (t, envs): an episode ended there, by its end or its loss
         first_episodes = self._episode_counts.copy()
@@ -222,7 +232,7 @@ class VectorSampler:
             clock_0 = perf_counter()
             x = self._filtered(encode(obs), update_filter, active)
             clock_1 = perf_counter()
-            actions, dist_inputs, _, _ = act(x, self._streams, explore)
+            actions, dist_inputs, state, values = act(x, self._streams, explore, state)
             clock_2 = perf_counter()
             env_actions = to_env(actions)
             clock_3 = perf_counter()
@@ -237,10 +247,13 @@ class VectorSampler:
             self.episode_lengths += 1
             if horizon is not None:
                 result = self._cut_at(horizon, result)
-            columns.write(t, x, stored(actions), dist_inputs, result)
+            columns.write(t, x, stored(actions), dist_inputs, result, values)
             env_done = done = result.terminateds | result.truncateds
             if active is not None:
                 done = env_done & active
+            if memory is not None:
+                assert state is not None, "a policy that has a state_size gives its state"
+                state = memory.after_step(state, done, env_done if result.valid is None else env_done | ~result.valid)
             if result.valid is not None or active is not None:
                 invalid_rows += self._mark_invalid(columns, t, result, active, begins)
             self._autoreset = None
@@ -263,10 +276,11 @@ class VectorSampler:
                 self._autoreset = env.resets_next(again)
                 self._begin_episodes(np.flatnonzero(begun), obs)
             t += 1
-        self._obs = obs if may_start is None else None
+        self._obs, self._state = obs if may_start is None else None, state
         self._steps += t
         self._perf_s = [a + b for a, b in zip(self._perf_s, (env_s, encode_s, policy_s, actions_s), strict=True)]
-        return self._finish(columns, t, obs, finals, first_episodes, begins)
+        remembered = None if memory is None else memory.finish()
+        return self._finish(columns, t, obs, finals, first_episodes, begins, remembered)
 
     def _reset(self) -> None:
         seeds = None
@@ -275,6 +289,8 @@ class VectorSampler:
             self._seeded = True
         self._obs = self.env.reset(seeds)
         self._autoreset = None
+        if self._state is not None:
+            self._state = np.zeros_like(self._state)
         self.episode_returns[:] = 0.0
         self.episode_lengths[:] = 0
         self._episode_counts += 1
@@ -384,6 +400,7 @@ class VectorSampler:
         finals: list[tuple[int, NDArray[np.int64], NDArray]],
         first_episodes: NDArray[np.int64],
         begins: list[tuple[int, NDArray[np.int64]]],
+        memory: Memory | None,
     ) -> Trajectory:
         """Put the fragment together: ids, clipped rewards, and the observations that are not rows."""
         final_rows = np.concatenate([_rows_at(t, ended) for t, ended, _ in finals] or [np.empty((0, 2), np.int64)])
@@ -406,7 +423,7 @@ class VectorSampler:
             fields[SampleBatch.REWARDS] = np.clip(rewards, -clip, clip)
         last = self.filter(last, update=False)
         final_obs = self.filter(final_obs, update=False) if len(final_obs) else final_obs
-        return Trajectory(fields, np.array(last), final_rows, final_obs, valid)
+        return Trajectory(fields, np.array(last), final_rows, final_obs, valid, memory)
 
 
 def episode_seeds(key: Sequence[int], env_indices: Sequence[int] | NDArray[np.int64], restart: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Trajectory: one fragment of experience, the `[T, N, ...]` columns that a sampler fills and a policy postprocesses.
 
-    sampler -> Trajectory -> Policy.postprocess_trajectory -> SampleBatch
+    sampler -> Trajectory -> Policy.postprocess_trajectory -> SampleBatch (-> folded into sequences, with memory)
 
 Columns are indexed [time, env] while their memory runs env by env, so that flattening a whole fragment into rows (each
 env's steps in order) copies nothing.
@@ -8,20 +8,30 @@ env's steps in order) copies nothing.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headwater.data.sample_batch import SampleBatch
+from headwater.data.sequences import fold
 from headwater.envs.vector_env import StepResult
 
 
 class ValueFunction(Protocol):
-    """What `Trajectory.next_values` needs of a policy."""
+    """What a trajectory needs of a policy."""
 
-    def values(self, obs: NDArray) -> NDArray[np.float32]:
-        """[B, ...] observations -> [B] state values."""
+    def values(self, obs: NDArray, state: NDArray | None = None) -> NDArray[np.float32]:
+        """[B, ...] observations, with memory the states [B, S] before them -> [B] state values."""
+
+
+class Memory(NamedTuple):
+    """What a policy with memory remembered during a fragment, where that is needed afterwards."""
+
+    every: int  # L
+    starts: NDArray[np.float32]  # [G, N, S] before the steps 0, L, 2 L, ...
+    final_states: NDArray[np.float32]  # [M, S] after the rows that ended an episode
+    last_state: NDArray[np.float32]  # [N, S] after the last row
 
 
 def time_major(num_envs: int, capacity: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
@@ -39,6 +49,7 @@ class Trajectory:
         final_rows: `[M, 2]` (t, n) of the rows that ended an episode, in order of time.
         final_obs: `[M, ...]` the observations after those rows, encoded as `obs` is.
         last_obs: `[N, ...]` the observations after the last row, encoded as `obs` is.
+        memory: of a policy with memory; `vf_preds` is then among the columns from the start.
     """
 
     def __init__(
@@ -48,12 +59,14 @@ class Trajectory:
         final_rows: NDArray[np.int64],
         final_obs: NDArray,
         valid: NDArray[np.bool_] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.columns = columns
         self.last_obs = last_obs
         self.final_rows = final_rows
         self.final_obs = final_obs
         self.valid = valid
+        self.memory = memory
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -96,6 +109,12 @@ class Trajectory:
             cuts[:-1] |= ~self.valid[1:]
         return cuts
 
+    def values(self, policy: ValueFunction) -> NDArray[np.float32]:
+        """V of each row's own observation, `[T, N]`; with memory they came with the actions."""
+        if self.memory is not None:
+            return self[SampleBatch.VF_PREDS]
+        return self.from_rows(policy.values(self.rows(SampleBatch.OBS)))
+
     def next_values(self, values: NDArray[np.float32], policy: ValueFunction) -> NDArray[np.float32]:
         """V of each row's successor observation: `[T, N]`, 0 after a termination.
 
@@ -109,7 +128,10 @@ class Trajectory:
         terminateds = self[SampleBatch.TERMINATEDS]
         t, n = self.final_rows.T
         is_truncated = ~terminateds[t, n]
-        extra = policy.values(np.concatenate([self.last_obs, self.final_obs[is_truncated]]))
+        state = None
+        if self.memory is not None:
+            state = np.concatenate([self.memory.last_state, self.memory.final_states[is_truncated]])
+        extra = policy.values(np.concatenate([self.last_obs, self.final_obs[is_truncated]]), state)
         envs = self.shape[1]
         next_values = np.empty_like(values)
         next_values[:-1] = values[1:]
@@ -130,11 +152,29 @@ class Trajectory:
 
     def to_batch(self) -> SampleBatch:
         """The valid rows, env by env and each env's in order of time."""
-        batch = {name: self.rows(name) for name in self.columns}
+        return SampleBatch({name: self._valid_rows(self.columns[name]) for name in self.columns})
+
+    def fold(self, batch: SampleBatch) -> SampleBatch:
+        """`to_batch()` in sequences, with the state before each; as it is for a policy without memory.
+
+        A sequence begins where an episode does, and every L steps of the fragment; no row that is not valid lies in it.
+        """
+        if self.memory is None:
+            return batch
+        every = self.memory.every
+        begins = np.zeros(self.shape, bool)
+        begins[::every] = True
+        begins[1:] |= (self[SampleBatch.TERMINATEDS] | self[SampleBatch.TRUNCATEDS])[:-1]
         if self.valid is not None:
-            keep = np.flatnonzero(self.valid.swapaxes(0, 1).reshape(-1))
-            batch = {name: rows[keep] for name, rows in batch.items()}
-        return SampleBatch(batch)
+            begins[1:] |= ~self.valid[:-1]
+            begins &= self.valid
+        n, t = np.nonzero(begins.T)
+        states = np.where((t % every == 0)[:, None], self.memory.starts[t // every, n], np.float32(0.0))
+        return fold(batch, np.flatnonzero(self._valid_rows(begins)), every, states)
+
+    def _valid_rows(self, column: NDArray) -> NDArray:
+        rows = column.swapaxes(0, 1).reshape(-1, *column.shape[2:])
+        return rows if self.valid is None else rows[self.valid.swapaxes(0, 1).reshape(-1)]
 
 
 class TrajectoryBuilder:
@@ -142,7 +182,7 @@ class TrajectoryBuilder:
 
     _NAMES = (
         SampleBatch.OBS, SampleBatch.ACTIONS, SampleBatch.ACTION_DIST_INPUTS,
-        SampleBatch.REWARDS, SampleBatch.TERMINATEDS, SampleBatch.TRUNCATEDS,
+        SampleBatch.REWARDS, SampleBatch.TERMINATEDS, SampleBatch.TRUNCATEDS, SampleBatch.VF_PREDS,
     )  # fmt: skip
 
     def __init__(self, num_envs: int, capacity: int) -> None:
@@ -150,9 +190,18 @@ class TrajectoryBuilder:
         self._columns: list[NDArray] = []
         self._valid: NDArray[np.bool_] | None = None
 
-    def write(self, t: int, obs: NDArray, actions: NDArray, dist_inputs: NDArray, result: StepResult) -> None:
+    def write(
+        self,
+        t: int,
+        obs: NDArray,
+        actions: NDArray,
+        dist_inputs: NDArray,
+        result: StepResult,
+        values: NDArray | None = None,
+    ) -> None:
         if not self._columns:
-            self._allocate((obs, actions, dist_inputs, result.rewards, result.terminateds, result.truncateds))
+            known = () if values is None else (values,)
+            self._allocate((obs, actions, dist_inputs, result.rewards, result.terminateds, result.truncateds, *known))
         elif t == self._capacity:
             self._grow()
         columns = self._columns
@@ -162,6 +211,8 @@ class TrajectoryBuilder:
         columns[3][t] = result.rewards
         columns[4][t] = result.terminateds
         columns[5][t] = result.truncateds
+        if values is not None:
+            columns[6][t] = values
 
     def invalidate(self, start: int, end: int, env_indices: NDArray[np.int64]) -> None:
         if self._valid is None:
@@ -174,7 +225,7 @@ class TrajectoryBuilder:
     def cut(self, steps: int) -> tuple[dict[str, NDArray], NDArray[np.bool_] | None]:
         """The columns of the rows written, and which of them are transitions."""
         valid = None if self._valid is None or self._valid[:steps].all() else self._valid[:steps]
-        return {name: column[:steps] for name, column in zip(self._NAMES, self._columns, strict=True)}, valid
+        return {name: column[:steps] for name, column in zip(self._NAMES, self._columns, strict=False)}, valid
 
     def _allocate(self, first: tuple[NDArray, ...]) -> None:
         self._columns = [time_major(self._num_envs, self._capacity, row.shape[1:], row.dtype) for row in first]
@@ -187,3 +238,42 @@ class TrajectoryBuilder:
             self._columns[i][:old] = column
         if self._valid is not None:
             self._valid = np.concatenate([self._valid, np.ones_like(self._valid)])
+
+
+class MemoryBuilder:
+    """Takes the policy's states of a fragment as they come, and keeps those that are needed.
+
+    Args:
+        state: `[N, S]` before the first step.
+        every: L, the steps from one state that is kept to the next.
+    """
+
+    def __init__(self, state: NDArray[np.float32], every: int) -> None:
+        self._every = every
+        self._steps = 0
+        self._starts = [state]
+        self._finals = [state[:0]]
+        self._state = state
+
+    def after_step(
+        self, state: NDArray[np.float32], done: NDArray[np.bool_], over: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """The states before the next step.
+
+        Args:
+            state: `[N, S]` after the step; kept without a copy.
+            done: `[N]` rows that ended an episode.
+            over: `[N]` after which rows nothing is remembered: those, and what is no transition.
+        """
+        if over.any():
+            self._finals.append(state[done])
+            state = np.where(over[:, None], np.float32(0.0), state)
+        self._steps += 1
+        if self._steps % self._every == 0:
+            self._starts.append(state)
+        self._state = state
+        return state
+
+    def finish(self) -> Memory:
+        """All that was kept."""
+        return Memory(self._every, np.stack(self._starts), np.concatenate(self._finals), self._state)

@@ -42,7 +42,7 @@ def postprocess_ppo(policy: Policy, trajectory: Trajectory) -> None:
     trajectory.add(SampleBatch.ACTION_LOGP, trajectory.from_rows(logp))
     rewards, cuts = trajectory[SampleBatch.REWARDS], trajectory.cuts
     if config.use_critic:
-        values = trajectory.from_rows(policy.values(trajectory.rows(SampleBatch.OBS)))
+        values = trajectory.values(policy)
         next_values = trajectory.next_values(values, policy)
         if config.use_gae:
             advantages, targets = gae(rewards, values, next_values, cuts, config.gamma, config.lambda_)
