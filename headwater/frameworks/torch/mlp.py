@@ -36,6 +36,7 @@ class DenseLayers:
         self, description: NetworkDescription, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
     ) -> None:
         self._description = description
+        self._num_features, self._is_masked = description.num_features, description.mask is not None
         self._parts = [
             [_DenseLayer(layer, weights, gradients) for layer in part if isinstance(layer, Dense)]
             for part in (description.shared, description.policy, description.value)
@@ -60,12 +61,12 @@ class DenseLayers:
             obs = obs.to(torch.float32)
         shared, policy, value = self._parts
         with torch.no_grad():
-            features = _run(shared, obs[:, : self._description.num_features])
+            features = _run(shared, obs if self._num_features is None else obs[:, : self._num_features])
             outputs = _run(policy, features)
             values = _run(value, features).view(-1)
             if self._log_std is not None:
                 outputs = self._with_log_std(outputs, self._log_std)
-            if self._description.mask is not None:
+            if self._is_masked:
                 outputs = masked_logits(TORCH_OPS, self._description, obs, outputs)
                 self._forbidden = outputs == MASKED_LOGIT
         # Leaves of their own: the loss's graph may outlive the memory's next use.
