@@ -16,10 +16,8 @@ from headwater.errors import ConfigError
 from headwater.frameworks.learning_policy import LearningPolicy
 from headwater.frameworks.torch.flat_parameters import FlatParameters
 from headwater.frameworks.torch.networks import ModuleNetwork, TorchNetwork
-from headwater.policy.catalog import ModelCatalog
-
-# With "auto", networks without convolutions learn on a GPU only from so many weights on.
-_MIN_GPU_WEIGHTS = 1_000_000
+from headwater.policy.custom_models import make_custom_model
+from headwater.policy.device import choose_device
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -42,17 +40,17 @@ class TorchWeights:
         self.module: nn.Module | None = None
         self.extras: dict[str, Tensor] = {}
         self.network: TorchNetwork | ModuleNetwork
-        config, description = policy.config, policy.description
+        description = policy.description
         if description is not None:
             num_weights = sum(math.prod(shape) for shape in description.weight_shapes().values())
-            self.device = choose_device(config, num_weights, not description.is_mlp)
+            self.device = _device(policy, num_weights, not description.is_mlp)
             self.flat = FlatParameters(policy.initial_weights(), self.device)
             self.network = TorchNetwork(description, self.flat.leaves)
         else:
             self.module = _make_module(policy)
             has_convolutions = any(isinstance(part, _CONVOLUTIONS) for part in self.module.modules())
             num_weights = sum(parameter.numel() for parameter in self.module.parameters())
-            self.device = choose_device(config, num_weights, has_convolutions)
+            self.device = _device(policy, num_weights, has_convolutions)
             self._flatten_module(self.module.to(self.device))
             self.network = ModuleNetwork(self.module, policy.num_outputs)
             with torch.no_grad():
@@ -100,41 +98,18 @@ class TorchWeights:
             names[name].grad = self.flat.gradients[name]
 
 
-def choose_device(config: Mapping[str, Any], num_weights: int, has_convolutions: bool) -> torch.device:
-    """The device that the config names; "auto": a GPU where there is one and the network gains from it.
-
-    Raises:
-        ConfigError: the device is not there.
-    """
-    wanted = config["device"]
-    if wanted == "auto":
-        large = has_convolutions or num_weights >= _MIN_GPU_WEIGHTS
-        gpu = large and config["acting"] != "numpy" and torch.cuda.is_available()
-        return torch.device("cuda" if gpu else "cpu")
-    device = torch.device(wanted)
-    if device.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (device.index or 0) >= count:
-            raise ConfigError(f"device: {wanted!r} is not there; torch sees {count} GPUs. Use 'cpu' or 'auto'.")
-    return device
+def _device(policy: LearningPolicy, num_weights: int, has_convolutions: bool) -> torch.device:
+    kind, index = choose_device(policy.config, num_weights, has_convolutions, torch.cuda.device_count, "torch")
+    return torch.device(kind, index) if kind == "cuda" else torch.device(kind)
 
 
 def _make_module(policy: LearningPolicy) -> nn.Module:
-    model_config = policy.config["model"]
-    model_class: Any = ModelCatalog.get_custom_model(model_config)
-    arguments = (policy.observation_space, policy.action_space, policy.num_outputs, model_config, "default_model")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(policy.seed_of("model"))
-        try:
-            module = model_class(*arguments, **model_config["custom_model_config"])
-        except TypeError as error:
-            raise ConfigError(
-                f"custom_model: {model_class!r} could not be made: {error}. A model is made as Model(obs_space, "
-                "action_space, num_outputs, model_config, name, **custom_model_config)."
-            ) from error
+        module = make_custom_model(policy)
     if not isinstance(module, nn.Module):
         raise ConfigError(
-            f"custom_model: {model_class!r} must make a torch.nn.Module, but made a {type(module).__name__}. "
+            f"custom_model: it must be a torch.nn.Module, but the class made a {type(module).__name__}. "
             "Derive it from torch.nn.Module or headwater.frameworks.torch.networks.TorchModel."
         )
     return module.float().eval()

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwater.errors import ConfigError
 from headwater.frameworks.torch.ops import TORCH_OPS
+from headwater.policy.custom_models import check_outputs
 from headwater.policy.network import Network
 from headwater.policy.network_description import NetworkDescription
 
@@ -103,26 +103,13 @@ class ModuleNetwork:
             ConfigError: the module returns other things or shapes.
         """
         result = self.module(obs)
-        name, rows = type(self.module).__name__, len(obs)
         if isinstance(self.module, TorchModel) and isinstance(result, Tensor):
             result = (result, self.module.value_function())
-        if not (isinstance(result, tuple | list) and len(result) == 2 and all(isinstance(x, Tensor) for x in result)):
-            raise ConfigError(
-                f"custom_model {name}: forward(obs) must return (dist_inputs, values), but returned {_shown(result)}. "
-                "Derive from headwater.frameworks.torch.networks.TorchModel to give values by value_function()."
-            )
-        dist_inputs, values = result
-        if tuple(dist_inputs.shape) != (rows, self.num_outputs):
-            raise ConfigError(
-                f"custom_model {name}: for {rows} observations the distribution's inputs must have the shape "
-                f"{(rows, self.num_outputs)}, but have {tuple(dist_inputs.shape)}. End with num_outputs outputs."
-            )
-        if tuple(values.shape) not in ((rows,), (rows, 1)):
-            raise ConfigError(
-                f"custom_model {name}: for {rows} observations the values must have the shape {(rows,)}, "
-                f"but have {tuple(values.shape)}. Return one value for each observation."
-            )
-        return dist_inputs, values.reshape(rows), None
+        dist_inputs, values = check_outputs(
+            type(self.module).__name__, result, len(obs), self.num_outputs, torch.is_tensor,
+            "Derive from headwater.frameworks.torch.networks.TorchModel to give values by value_function().",
+        )  # fmt: skip
+        return dist_inputs, values.reshape(len(obs)), None
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[B, *observation shape] -> [B, K]."""
@@ -131,14 +118,6 @@ class ModuleNetwork:
     def values(self, obs: Tensor) -> Tensor:
         """[B, *observation shape] -> [B]."""
         return self.forward(obs)[1]
-
-
-def _shown(result: Any) -> str:
-    if isinstance(result, Tensor):
-        return f"one tensor of shape {tuple(result.shape)}"
-    if isinstance(result, tuple | list):
-        return f"{len(result)} things ({', '.join(type(part).__name__ for part in result)})"
-    return f"a {type(result).__name__}"
 
 
 class ActingInTorch:

@@ -1,0 +1,69 @@
+"""Models of the user's own: how they are made, and what they must return, in every framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headwater.errors import ConfigError
+from headwater.frameworks.ops import Array
+from headwater.policy.catalog import ModelCatalog
+
+
+def make_custom_model(policy: Any) -> Any:
+    """The policy's `custom_model`: Model(obs_space, action_space, num_outputs, model_config, name, **its config).
+
+    Raises:
+        ConfigError: it does not take these arguments.
+    """
+    model_config = policy.config["model"]
+    model_class: Any = ModelCatalog.get_custom_model(model_config)
+    arguments = (policy.observation_space, policy.action_space, policy.num_outputs, model_config, "default_model")
+    try:
+        return model_class(*arguments, **model_config["custom_model_config"])
+    except TypeError as error:
+        raise ConfigError(
+            f"custom_model: {model_class!r} could not be made: {error}. A model is made as Model(obs_space, "
+            "action_space, num_outputs, model_config, name, **custom_model_config)."
+        ) from error
+
+
+def check_outputs(
+    name: str, result: Any, rows: int, num_outputs: int, is_array: Callable[[Any], bool], hint: str
+) -> tuple[Array, Array]:
+    """What a model returned for some rows: distribution inputs [rows, K], and values [rows] or [rows, 1].
+
+    Args:
+        name: The model's.
+        result: What it returned.
+        rows: How many observations it was given.
+        num_outputs: K.
+        is_array: Whether something is an array of the framework.
+        hint: How else to give values, where only one array came.
+
+    Raises:
+        ConfigError: it is something else, or has other shapes; both are named.
+    """
+    if not (isinstance(result, tuple | list) and len(result) == 2 and all(is_array(part) for part in result)):
+        returned = _shown(result, is_array)
+        raise ConfigError(f"custom_model {name}: it must return (dist_inputs, values), but returned {returned}. {hint}")
+    dist_inputs, values = result
+    if tuple(dist_inputs.shape) != (rows, num_outputs):
+        raise ConfigError(
+            f"custom_model {name}: for {rows} observations the distribution's inputs must have the shape "
+            f"{(rows, num_outputs)}, but have {tuple(dist_inputs.shape)}. End with num_outputs outputs."
+        )
+    if tuple(values.shape) not in ((rows,), (rows, 1)):
+        raise ConfigError(
+            f"custom_model {name}: for {rows} observations the values must have the shape {(rows,)}, "
+            f"but have {tuple(values.shape)}. Return one value for each observation."
+        )
+    return dist_inputs, values
+
+
+def _shown(result: Any, is_array: Callable[[Any], bool]) -> str:
+    if is_array(result):
+        return f"one tensor of shape {tuple(result.shape)}"
+    if isinstance(result, tuple | list):
+        return f"{len(result)} things ({', '.join(type(part).__name__ for part in result)})"
+    return f"a {type(result).__name__}"
