@@ -33,7 +33,7 @@ def awr_loss(
 
 
 def postprocess(policy: Any, trajectory: Any) -> None:
-    values = trajectory.from_rows(policy.values(trajectory.rows("obs")))
+    values = trajectory.values(policy)
     following, config = trajectory.next_values(values, policy), policy.config
     advantages, targets = gae(trajectory["rewards"], values, following, trajectory.cuts, config.gamma, config["lambda"])
     trajectory.add("advantages", advantages)
