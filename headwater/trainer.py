@@ -254,22 +254,23 @@ class Trainer(Trainable):
 
         Args:
             observation: as the env gives it.
-            state: of a policy with memory.
+            state: of a policy with memory, as the call for the episode's step before returned it; None: it begins.
             explore: sample (True) or take the deterministic action (False); None: as the config says.
             full_fetch: also return state outputs and `{"vf_preds", "action_logp", ...}`.
 
         Returns:
-            The action, or (action, state outputs, extra fetches) with `full_fetch` or a state.
+            The action, or (action, state after it, extra fetches) with `full_fetch` or a state.
         """
-        actions, state_out, extra = self.workers.local_worker().compute_actions(
+        actions, states, extra = self.workers.local_worker().compute_actions(
             [observation],
             policy_id,
             explore,
-            **_batched(state=state, prev_action=prev_action, prev_reward=prev_reward, info=info),
+            states=[state] if state else None,
+            **_batched(prev_action=prev_action, prev_reward=prev_reward, info=info),
         )
         if not full_fetch and not state:
             return actions[0]
-        return actions[0], [s[0] for s in state_out], {name: value[0] for name, value in extra.items()}
+        return actions[0], states[0], {name: value[0] for name, value in extra.items()}
 
     def compute_actions(
         self,
@@ -281,18 +282,25 @@ class Trainer(Trainable):
     ) -> Any:
         """Actions for many raw observations in one forward pass, by the keys of `observations`.
 
+        Args:
+            observations: as the env gives them.
+            state: by the same keys; a key that is missing begins an episode.
+            explore, full_fetch: as in `compute_action`.
+
         Returns:
-            {key: action}, or that, {key: state outputs} and the batched extra fetches with `full_fetch` or a state.
+            {key: action}, or that, {key: state after it} and the batched extra fetches with `full_fetch` or a state.
         """
-        keys = list(observations)
-        batched = {"state_batches": [np.stack(s) for s in zip(*(state[k] for k in keys), strict=True)]} if state else {}
-        actions, state_out, extra = self.workers.local_worker().compute_actions(
-            [observations[key] for key in keys], policy_id, explore, **batched
+        states = None
+        if state:
+            fresh = self.workers.local_worker().for_policy(policy_id).get_initial_state()
+            states = [state.get(key, fresh) for key in observations]
+        actions, states_out, extra = self.workers.local_worker().compute_actions(
+            list(observations.values()), policy_id, explore, states=states
         )
-        by_key = dict(zip(keys, actions, strict=True))
+        by_key = dict(zip(observations, actions, strict=True))
         if not full_fetch and not state:
             return by_key
-        return by_key, {key: [s[i] for s in state_out] for i, key in enumerate(keys)}, extra
+        return by_key, dict(zip(observations, states_out, strict=True)), extra
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Policy | None:
         """The local worker's policy, or None where there is none of that id."""
@@ -450,10 +458,4 @@ class Trainer(Trainable):
 
 def _batched(**single: Any) -> dict[str, Any]:
     """The optional inputs of one row as batches of one, under the names that policies take."""
-    batches: dict[str, Any] = {}
-    if single["state"]:
-        batches["state_batches"] = [np.asarray(s)[None] for s in single["state"]]
-    for name in ("prev_action", "prev_reward", "info"):
-        if single[name] is not None:
-            batches[f"{name}_batch"] = [single[name]]
-    return batches
+    return {f"{name}_batch": [value] for name, value in single.items() if value is not None}

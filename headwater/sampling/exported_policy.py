@@ -48,13 +48,19 @@ class ActingChain(NamedTuple):
     env_id: str
 
     def compute_actions(
-        self, observations: Sequence[Any], explore: bool | None = None, **kwargs: Any
-    ) -> tuple[list[Any], list[Any], dict[str, Any]]:
+        self,
+        observations: Sequence[Any],
+        explore: bool | None = None,
+        states: Sequence[Sequence[Any]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[list[Any], list[list[NDArray]], dict[str, Any]]:
         """See `RolloutWorker.compute_actions`."""
         x = self.obs_filter(self._encoded(observations), update=False)
-        actions, state_out, extra = self.policy.compute_actions(x, explore=explore, **kwargs)
+        parts = None if states is None else _stacked(states, len(observations))
+        actions, parts, extra = self.policy.compute_actions(x, parts, explore=explore, **kwargs)
         env_actions = self.action_adapter.to_env(actions)
-        return [take_rows(env_actions, i) for i in range(len(observations))], state_out, extra
+        rows = range(len(observations))
+        return [take_rows(env_actions, i) for i in rows], [[part[i] for part in parts] for i in rows], extra
 
     def _encoded(self, observations: Sequence[Any]) -> NDArray[Any]:
         space = self.encoder.original_space
@@ -72,6 +78,20 @@ class ActingChain(NamedTuple):
                 "Give observations of the shape and kind that env.reset() and env.step() return; compute_actions takes "
                 "many of them, compute_action one."
             ) from error
+
+
+def _stacked(states: Sequence[Sequence[Any]], rows: int) -> list[NDArray]:
+    """A state for each of B observations as parts [B, ...]."""
+    try:
+        parts = [np.stack([np.asarray(part) for part in of_rows]) for of_rows in zip(*states, strict=True)]
+        if len(states) == rows:
+            return parts
+        raise ValueError(f"there are {len(states)} states for {rows} observations")
+    except ValueError as error:
+        raise HeadwaterError(
+            f"The states given do not fit together: {error}. Give each observation the list of parts that "
+            "get_initial_state() returns, or that came out with the action before."
+        ) from error
 
 
 class ExportedPolicy:
@@ -137,13 +157,39 @@ class ExportedPolicy:
         gather = make_gather(encoder.original_space)
         return cls(ActingChain(encoder, obs_filter, policy, adapter, gather, str(path)))
 
-    def compute_action(self, observation: Any, explore: bool | None = None) -> Any:
-        """The action for one observation as the env gives it; `explore` None: as in training."""
-        return self.compute_actions([observation], explore)[0]
+    def get_initial_state(self) -> list[NDArray]:
+        """What a policy with memory remembers before an episode's first step; [] without memory."""
+        return self.chain.policy.get_initial_state()
 
-    def compute_actions(self, observations: Sequence[Any], explore: bool | None = None) -> list[Any]:
-        """An action for each of many observations, in one forward pass."""
-        return self.chain.compute_actions(observations, explore)[0]
+    def compute_action(self, observation: Any, explore: bool | None = None, state: Sequence[Any] | None = None) -> Any:
+        """The action for one observation as the env gives it.
+
+        Args:
+            observation: as the env gives it.
+            explore: None: as in training.
+            state: of a policy with memory, as the call for the episode's step before returned it; None: it begins.
+
+        Returns:
+            The action, or with a state (action, state after it, extra fetches), as of `Trainer.compute_action`.
+        """
+        actions, states, extra = self.chain.compute_actions([observation], explore, [state] if state else None)
+        if not state:
+            return actions[0]
+        return actions[0], states[0], {name: value[0] for name, value in extra.items()}
+
+    def compute_actions(
+        self,
+        observations: Sequence[Any],
+        explore: bool | None = None,
+        states: Sequence[Sequence[Any]] | None = None,
+    ) -> Any:
+        """An action for each of many observations, in one forward pass.
+
+        Returns:
+            B actions, or with a state for each observation (B actions, B states after them, extra fetches).
+        """
+        result = self.chain.compute_actions(observations, explore, states)
+        return result[0] if states is None else result
 
 
 def write_exported_policy(path: str | Path, chain: ActingChain, config: Any) -> Path:

@@ -173,19 +173,21 @@ class RolloutWorker:
         observations: Sequence[Any],
         policy_id: str = DEFAULT_POLICY_ID,
         explore: bool | None = None,
+        states: Sequence[Sequence[Any]] | None = None,
         **kwargs: Any,
-    ) -> tuple[list[Any], list[Any], dict[str, Any]]:
+    ) -> tuple[list[Any], list[list[NDArray]], dict[str, Any]]:
         """Actions for raw observations, by the same encoder, filter and action adapter as in sampling.
 
         Args:
             observations: B observations as the env gives them.
             policy_id: who acts.
             explore: None takes the config's.
+            states: of a policy with memory, B lists of state parts; None: as at an episode's start.
 
         Returns:
-            B actions as the env takes them; state outputs; the policy's extra fetches ([B, ...] each).
+            B actions as the env takes them; B states after them; the policy's extra fetches ([B, ...] each).
         """
-        return self.acting_chain(policy_id).compute_actions(observations, explore, **kwargs)
+        return self.acting_chain(policy_id).compute_actions(observations, explore, states, **kwargs)
 
     def acting_chain(self, policy_id: str = DEFAULT_POLICY_ID) -> ActingChain:
         """From raw observations to env actions with one policy."""
