@@ -40,7 +40,7 @@ def test_log_probabilities_equal_those_of_the_training_distribution(name, acting
     obs = make_obs(VECTOR, 50)
     actions, _, extra = policy.compute_actions(obs)
     with torch.no_grad():
-        inputs, values = policy.learner._weights.network.forward(torch.from_numpy(obs))
+        inputs, values, _ = policy.learner._weights.network.forward(torch.from_numpy(obs))
         dist = policy._train_dist(inputs)
         expected = dist.logp(torch.from_numpy(np.array(flat_actions(actions, 50)))).numpy()
     assert extra["action_dist_inputs"] == pytest.approx(inputs.numpy(), abs=1e-5)
