@@ -31,7 +31,7 @@ _SET_BY_EVALUATION = {
     "evaluation_num_episodes", "custom_eval_function",
 }  # fmt: skip
 # A policy evaluated with others of these would be another policy, or in a world that it was not trained for.
-_AS_IN_TRAINING = {"env", "model", "observation_filter", "normalize_actions"}
+_AS_IN_TRAINING = {"env", "model", "observation_filter", "normalize_actions", "action_mask_from_info"}
 
 
 class TrainerConfig(Settings):
@@ -67,6 +67,11 @@ class TrainerConfig(Settings):
         description="How the envs of one sampler are stepped: by the env's own vector version, as copies in this "
         "process, or as one process each (worth it from about a millisecond per step); 'auto': native "
         "where there is one, else sync.",
+    )
+    action_mask_from_info: Bool = Field(
+        default=False,
+        description="The env's info has an 'action_mask' at each reset and step: what it forbids is never done. An "
+        "observation that is a Dict with the key 'action_mask' needs no setting.",
     )
     normalize_actions: Bool = Field(
         default=True,
@@ -330,6 +335,9 @@ class TrainerConfig(Settings):
             Problem(f"optimizer.{key}", f"is not read by {self.optimizer.name!r}: leave it out, or choose another")
             for key in self.optimizer.unread()
         ]
+        if self.action_mask_from_info and self.vectorization == "native":
+            text = "'native' gives the infos of all envs at once, which action_mask_from_info does not read: set 'sync'"
+            problems.append(Problem("vectorization", text))
         if self.acting == "numpy" and self.device.startswith("cuda"):
             problems.append(Problem("acting", "'numpy' reads the weights in main memory: it needs device 'cpu'"))
         if self.num_workers == 0 and self.num_cpus_per_worker != 1:
@@ -421,5 +429,6 @@ class TrainerConfig(Settings):
             ("custom_eval_function", self, "custom_eval_function"),
             ("model.custom_model", self.model, "custom_model"),
             ("model.custom_action_dist", self.model, "custom_action_dist"),
+            ("model.custom_preprocessor", self.model, "custom_preprocessor"),
             ("evaluation_config.callbacks", self.evaluation_config, "callbacks"),
         ]

@@ -28,6 +28,7 @@ _EXPECTED = {
     "evaluation_config.callbacks": ("headwater.callbacks.DefaultCallbacks",),
     "model.custom_model": ("torch.nn.modules.module.Module",),
     "model.custom_action_dist": ("headwater.policy.distributions.distribution.ActionDistribution",),
+    "model.custom_preprocessor": ("headwater.sampling.preprocessors.Encoder",),
 }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import wrappers
 
 from headwater.envs.classic_control import CLASSIC_CONTROL, get_attributes, set_attributes
+from headwater.envs.info_mask import MaskFromInfo
 from headwater.envs.vector_env import VectorEnv
 from headwater.errors import EnvError
 
@@ -35,6 +36,7 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     wrappers.ReshapeObservation: (),
     wrappers.GrayscaleObservation: (),
     wrappers.ResizeObservation: (),
+    MaskFromInfo: ("_step",),
 }
 _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 

@@ -1,6 +1,7 @@
 """Vectorizer: from an env creator to a VectorEnv, in the way that `vectorization` names or that suits the env.
 
-auto     the env's own vector entry point where Gymnasium has registered one for its id, else sync
+auto     the env's own vector entry point where Gymnasium has registered one for its id, else sync; sync where action
+         masks come from infos, which a wrapper around each env reads
 native   that entry point, or an error
 sync     N copies in this process
 async    N copies in processes of their own
@@ -20,6 +21,7 @@ from headwater.envs.async_envs import make_async_vector_env
 from headwater.envs.env_context import EnvContext
 from headwater.envs.gymnasium_copies import CopiesVectorEnv
 from headwater.envs.gymnasium_vector import GymnasiumVectorEnv
+from headwater.envs.info_mask import MaskFromInfo
 from headwater.envs.vector_env import VectorEnv
 from headwater.errors import ConfigError, EnvError, HeadwaterError
 
@@ -52,7 +54,7 @@ class Vectorizer:
     def make(self) -> VectorEnv:
         """Make the envs and their adapter."""
         how = self.config.vectorization
-        if how in ("auto", "native"):
+        if how == "native" or (how == "auto" and not self.config.action_mask_from_info):
             spec = self._native_spec()
             if spec is not None and (how == "native" or self._suits(spec)):
                 native = self._adapt(self._make_native(spec), lambda: self._make_native(spec))
@@ -93,7 +95,16 @@ class Vectorizer:
         if getattr(self.creator, "gym_id", None) is not None and isinstance(env, gymnasium.Env):
             env = _without_passive_checker(env)
         self._validate(env, context)
-        return env
+        return self._with_mask(env) if self.config.action_mask_from_info else env
+
+    def _with_mask(self, env: Any) -> MaskFromInfo:
+        if isinstance(env, gymnasium.Env):
+            return MaskFromInfo(env, self.env_id)
+        env.close()
+        raise ConfigError(
+            f"action_mask_from_info: the creator of env {self.env_id!r} returned a vector env, whose infos are not "
+            "read. Let it return a single env, or one whose observations are a Dict with the key 'action_mask'."
+        )
 
     def _validate(self, env: Any, context: EnvContext) -> None:
         if self.validate_env is None:

@@ -281,7 +281,8 @@ class LearningPolicy(ActingPolicy):
         if ModelCatalog.get_custom_model(model_config) is not None:
             return None
         free = ModelCatalog.get_free_columns(self.action_space, model_config)
-        return ModelCatalog.get_network(self.observation_space, self.num_outputs, model_config, free)
+        masked = ModelCatalog.get_mask_columns(self.observation_space, self.action_space, model_config)
+        return ModelCatalog.get_network(self.observation_space, self.num_outputs, model_config, free, masked)
 
     def _acting_framework(self) -> str:
         custom = ModelCatalog.get_custom_action_dist(self.config["model"])

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from headwater.errors import ConfigError, UnsupportedSpaceError
 from headwater.policy.distributions import ActionDistribution, DiagGaussian, MultiCategorical
+from headwater.policy.encoded_space import parts_of
 from headwater.policy.network_choice import choose_network
 from headwater.policy.network_description import NetworkDescription
 from headwater.registry import resolve_reference
@@ -31,10 +32,11 @@ _BOX_FAMILIES = ("DiagGaussian", "SquashedGaussian", "Deterministic")
 
 
 class ModelCatalog:
-    """Chooses distributions and networks; knows the models and distributions that were registered by name."""
+    """Chooses distributions and networks; knows what was registered by name."""
 
     _models: ClassVar[dict[str, type]] = {}
     _dists: ClassVar[dict[str, type]] = {}
+    _preprocessors: ClassVar[dict[str, type]] = {}
 
     @classmethod
     def register_custom_model(cls, name: str, model_class: type) -> None:
@@ -45,6 +47,16 @@ class ModelCatalog:
     def register_custom_action_dist(cls, name: str, dist_class: type) -> None:
         """Make `model: {custom_action_dist: name}` mean this class."""
         cls._dists[name] = dist_class
+
+    @classmethod
+    def register_custom_preprocessor(cls, name: str, encoder_class: type) -> None:
+        """Make `model: {custom_preprocessor: name}` mean this class."""
+        cls._preprocessors[name] = encoder_class
+
+    @classmethod
+    def get_custom_preprocessor(cls, model_config: Mapping[str, Any]) -> type | None:
+        """The class that `custom_preprocessor` gives, names or refers to as "module:Class"; None without any."""
+        return _resolve(model_config["custom_preprocessor"], cls._preprocessors, "custom_preprocessor")
 
     @classmethod
     def get_custom_model(cls, model_config: Mapping[str, Any]) -> type | None:
@@ -129,6 +141,36 @@ class ModelCatalog:
         for leaf in _leaves(action_space, model_config, normalized=True):
             if leaf.family in ("DiagGaussian", "SquashedGaussian"):
                 columns += range(start + leaf.width // 2, start + leaf.width)
+            start += leaf.width
+        return tuple(columns)
+
+    @classmethod
+    def get_mask_columns(
+        cls, obs_space: spaces.Box, action_space: spaces.Space, model_config: Mapping[str, Any]
+    ) -> tuple[int, ...]:
+        """Of the K columns, those that the observation's action mask governs, in the mask's order; () without a mask.
+
+        Raises:
+            ConfigError: the distribution is a class of the user's own, whose inputs are no logits of the choices.
+        """
+        mask = next((part for part in parts_of(obs_space) if part.kind == "action_mask"), None)
+        if mask is None:
+            return ()
+        custom = cls.get_custom_action_dist(model_config)
+        if custom is not None:
+            width = int(custom.required_model_output_shape(action_space, model_config))
+            if width != mask.size:
+                raise ConfigError(
+                    f"model.custom_action_dist: {custom.__name__} takes {width} inputs, but the action mask has "
+                    f"{mask.size} entries: one for each logit is needed. Take the mask out of the observation, or use "
+                    "the built-in distribution."
+                )
+            return tuple(range(width))
+        columns: list[int] = []
+        start = 0
+        for leaf in _leaves(action_space, model_config, normalized=True):
+            if leaf.family in ("Categorical", "MultiCategorical"):
+                columns += range(start, start + leaf.width)
             start += leaf.width
         return tuple(columns)
 

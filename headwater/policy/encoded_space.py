@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -70,6 +70,13 @@ class EncodedSpace(spaces.Box):
         if [*(part.start for part in parts), self.shape[0]] != starts:
             raise ValueError(f"the parts {self.parts} do not cover a row of {self.shape[0]} columns one by one")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EncodedSpace) and self.parts == other.parts and super().__eq__(other)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{part.kind} {list(part.shape)}" for part in self.parts)
+        return f"EncodedSpace({self.shape[0]}: {parts})"
+
     @property
     def num_features(self) -> int:
         """Leading columns that are the env's observation, which filters normalise; the others are left as they are."""
@@ -87,3 +94,34 @@ def parts_of(space: spaces.Box) -> tuple[ObsPart, ...]:
         return space.parts
     shape = tuple(space.shape)
     return (ObsPart("vector", 0, shape),) if len(shape) == 1 else (ObsPart("image", 0, (*shape, 1)[:3]),)
+
+
+def one_part(kind: Kind, shape: tuple[int, ...], low: Any = -np.inf, high: Any = np.inf) -> EncodedSpace:
+    """The space of a row of one part; the bounds are numbers, or of `shape`."""
+    low, high = (np.broadcast_to(np.asarray(bound, np.float32), shape).ravel() for bound in (low, high))
+    return EncodedSpace(low, high, [ObsPart(kind, 0, shape)])
+
+
+def joined(rows: Sequence[spaces.Box]) -> spaces.Box:
+    """The space of rows side by side. Adjacent vectors become one; one vector and nothing else is a plain Box.
+
+    Example:
+        >>> plain = spaces.Box(-1, 1, (2,))
+        >>> joined([plain, plain, one_part("image", (2, 2, 1), 0, 1)])
+        EncodedSpace(8: vector [4], image [2, 2, 1])
+        >>> joined([plain, plain])
+        Box(-1.0, 1.0, (4,), float32)
+    """
+    parts: list[ObsPart] = []
+    start = 0
+    for row in rows:
+        for part in parts_of(row):
+            if part.kind == "vector" and parts and parts[-1].kind == "vector":
+                parts[-1] = replace(parts[-1], shape=(parts[-1].size + part.size,))
+            else:
+                parts.append(replace(part, start=start))
+            start += part.size
+    low, high = (np.concatenate([getattr(row, bound) for row in rows]) for bound in ("low", "high"))
+    if [part.kind for part in parts] == ["vector"]:
+        return spaces.Box(low, high, dtype=np.float32)
+    return EncodedSpace(low, high, parts)

@@ -8,7 +8,10 @@
     Box, other ranks         flattened, float32; uint8 of the full range 0..255 is scaled to [0, 1]
     Discrete, MultiDiscrete  one-hot, less `start`; MultiDiscrete of any rank, in C order
     MultiBinary              float32
-    Dict, Tuple              the parts flattened and side by side: Dict by sorted key, Tuple by place
+    Dict, Tuple              the parts as one float32 row: Dict by sorted key, Tuple by place. Images among them are
+                             flattened, bytes scaled to [0, 1], and an `EncodedSpace` says where they stand
+
+What a policy sees besides (the action and reward before, action masks) `headwater.sampling.policy_encoder` adds.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from gymnasium import spaces
 
 from headwater.envs.nested import tree_leaves
 from headwater.errors import UnsupportedSpaceError
+from headwater.policy.encoded_space import joined, one_part
 from headwater.sampling.action_adapters import ActionAdapter as ActionAdapter
 from headwater.sampling.action_adapters import get_action_adapter as get_action_adapter
 
@@ -52,9 +56,9 @@ class Encoder(ABC):
     def encode(self, obs: Any) -> np.ndarray:
         """Return the encoded batch `[N, *space.shape]` of `obs` `[N, ...]`; may be `obs` itself or a view of it."""
 
-    @abstractmethod
     def decode(self, row: np.ndarray) -> Any:
-        """Return the observation of which `row` (`space.shape`) is the code."""
+        """Return the observation of which `row` (`space.shape`) is the code, where the encoder can tell."""
+        raise NotImplementedError(f"{type(self).__name__} only encodes.")
 
     def write(self, obs: Any, out: np.ndarray) -> None:
         """Encode `obs` into `out`, float32 `[N, D]` where D is the code's size: its place within a nested code."""
@@ -180,18 +184,16 @@ def _multi_discrete_encoder(space: spaces.MultiDiscrete, path: str = "obs") -> E
 
 
 class _Parts(Encoder):
-    """The codes of the parts of a Dict or Tuple side by side; images among them are flattened too."""
+    """The codes of the parts of a Dict or Tuple side by side."""
 
     def __init__(self, original_space: spaces.Dict | spaces.Tuple, parts: dict[Any, spaces.Space], path: str) -> None:
         if not parts:
             raise UnsupportedSpaceError(f"The observation space at {path} is {original_space}, which has no parts.")
-        self._encoders = {key: _flat_encoder(part, f"{path}[{key!r}]") for key, part in parts.items()}
-        sizes = [encoder.space.shape[0] for encoder in self._encoders.values()]
-        ends = np.cumsum(sizes).tolist()
-        self._columns = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-        low = np.concatenate([encoder.space.low for encoder in self._encoders.values()])
-        high = np.concatenate([encoder.space.high for encoder in self._encoders.values()])
-        super().__init__(original_space, spaces.Box(low, high, dtype=np.float32))
+        self._encoders = {key: as_row_encoder(get_encoder(part, f"{path}[{key!r}]")) for key, part in parts.items()}
+        rows = [encoder.space for encoder in self._encoders.values()]
+        ends = np.cumsum([row.shape[0] for row in rows]).tolist()
+        self._columns = [slice(end - row.shape[0], end) for row, end in zip(rows, ends, strict=True)]
+        super().__init__(original_space, joined(rows))
 
     def encode(self, obs: Any) -> np.ndarray:
         out = np.empty((len(next(tree_leaves(obs))), *self.space.shape), np.float32)
@@ -210,8 +212,35 @@ class _Parts(Encoder):
         return tuple(values.values())
 
 
-def _flat_encoder(space: spaces.Space, path: str) -> Encoder:
-    return _numbers(space, (math.prod(space.shape),)) if isinstance(space, spaces.Box) else get_encoder(space, path)
+class _ImageRow(Encoder):
+    """An encoder's images as rows: flattened, bytes scaled to [0, 1]."""
+
+    def __init__(self, image: Encoder) -> None:
+        self._image = image
+        is_bytes = image.space.dtype == np.uint8
+        self._scale = np.float32(1 / max(1, image.space.high.max(initial=1)) if is_bytes else 1)
+        low, high = (
+            bound.reshape((*bound.shape, 1)[:3]) * self._scale for bound in (image.space.low, image.space.high)
+        )
+        super().__init__(image.original_space, one_part("image", low.shape, low, high))
+
+    def encode(self, obs: Any) -> np.ndarray:
+        out = np.empty((len(obs), *self.space.shape), np.float32)
+        self.write(obs, out)
+        return out
+
+    def write(self, obs: Any, out: np.ndarray) -> None:
+        np.multiply(self._image.encode(obs).reshape(out.shape), self._scale, out=out)
+
+    def decode(self, row: np.ndarray) -> Any:
+        pixels = row.reshape(self._image.space.shape) / self._scale
+        dtype = self._image.space.dtype
+        return self._image.decode((np.rint(pixels) if dtype == np.uint8 else pixels).astype(dtype))
+
+
+def as_row_encoder(encoder: Encoder) -> Encoder:
+    """The encoder itself where its codes are rows, else one of its images as rows `[D]` of an `EncodedSpace`."""
+    return encoder if len(encoder.space.shape) == 1 else _ImageRow(encoder)
 
 
 @get_encoder.register(spaces.Dict)

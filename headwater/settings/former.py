@@ -27,7 +27,6 @@ _OFFLINE = "Reading and writing experience files is"
 MODEL: dict[str, str] = {
     **{key: _replaced(_ATARI) for key in ("framestack", "dim", "grayscale")},
     "zero_mean": _replaced("The network scales images to [0, 1]; another range is an observation wrapper's work."),
-    "custom_preprocessor": _replaced("Use a gymnasium.ObservationWrapper on the env, or custom_model."),
     "custom_options": _replaced("Its successor is custom_model_config."),
     "no_final_linear": _not_yet("Networks without a final linear layer are", "custom_model can be one."),
     "use_lstm": _replaced("Its successor is memory: 'lstm'."),

@@ -92,6 +92,13 @@ class ModelConfig(Settings):
         "ModelCatalog.register_custom_action_dist; None chooses by action space.",
         json_schema_extra={"kind": "class | 'module:Class' | name | None"},
     )
+    custom_preprocessor: Reference = Field(
+        default=None,
+        description="Your encoding of observations: a class derived from headwater.sampling.preprocessors.Encoder, its "
+        "'module:Class', or a name given to ModelCatalog.register_custom_preprocessor; made with the observation "
+        "space, without its action mask. None encodes by space.",
+        json_schema_extra={"kind": "class | 'module:Class' | name | None"},
+    )
 
 
 # What each optimizer reads, and from where it starts.

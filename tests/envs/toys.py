@@ -21,6 +21,7 @@ def make_config(**changes: Any) -> SimpleNamespace:
         "check_env_steps": False,
         "env_hang_warn_s": None,
         "vectorization": "auto",
+        "action_mask_from_info": False,
         "horizon": None,
     }
     return SimpleNamespace(**{**settings, **changes})

@@ -226,7 +226,8 @@ class NumpyPolicy(ActingPolicy):
         super().__init__(observation_space, action_space, config)
         if network is None:
             free = ModelCatalog.get_free_columns(action_space, config["model"])
-            network = ModelCatalog.get_network(observation_space, self.num_outputs, config["model"], free)
+            masked = ModelCatalog.get_mask_columns(observation_space, action_space, config["model"])
+            network = ModelCatalog.get_network(observation_space, self.num_outputs, config["model"], free, masked)
         if network.num_outputs != self.num_outputs:
             raise ConfigError(
                 f"The network gives {network.num_outputs} outputs, but the distribution for {action_space} takes "
