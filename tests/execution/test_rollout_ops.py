@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from headwater.data import BatchError, MultiAgentBatch, SampleBatch
+from headwater.data.sequences import fold
 from headwater.execution import (
     ConcatBatches,
     LocalIterator,
@@ -121,6 +122,32 @@ def test_rows_that_are_not_real_do_not_count(padding, dtype):
     )
     result = StandardizeFields(["advantages"])(batch)["advantages"]
     np.testing.assert_allclose(result, [-1.341641, 0, -0.447214, 0.447214, 0, 1.341641], atol=1e-6)
+
+
+@pytest.mark.parametrize("padding", [0.0, -50.0, np.nan])
+def test_padding_of_sequences_does_not_count(padding):
+    """Case P20, folded."""
+    batch = SampleBatch(
+        {
+            "advantages": np.array([[1, 2, 3], [4, padding, padding]], np.float32),
+            "mask": np.array([[True] * 3, [True, False, False]]),
+            "state_in": np.zeros((2, 1), np.float32),
+        }
+    )
+    result = StandardizeFields(["advantages"])(batch)
+    expected = [[-1.341641, -0.447214, 0.447214], [1.341641, 0, 0]]
+    np.testing.assert_allclose(result["advantages"], expected, atol=1e-6)
+    assert result.count == 4
+
+
+def test_steps_are_counted_without_padding():
+    rows = SampleBatch({"x": np.arange(5.0)})
+    batch = fold(rows, np.array([0, 3]), 4, np.zeros((2, 1), np.float32))
+    concat = ConcatBatches(10)
+    plan = LocalIterator.from_items([batch, batch, batch]).combine(concat)
+    joined = next(plan)
+    assert (joined.count, joined.num_rows) == (10, 4)
+    assert concat(batch) == [] and concat(batch)[0].count == 10
 
 
 def test_standardize_extremes():
