@@ -100,6 +100,9 @@ def test_act_does_not_touch_what_it_gave_before():
     ({"acting": "numpy"}, NumpyNetwork),
     ({"model": {"fcnet_hiddens": [2048, 1024]}}, ActingInTorch),
     ({"model": {"fcnet_hiddens": [1024, 1024]}}, NumpyNetwork),
+    ({"model": {"memory": "lstm"}}, NetworkInNumpy),
+    ({"model": {"memory": "lstm"}, "acting": "framework"}, ActingInTorch),
+    ({"model": {"memory": "gru", "memory_size": 1024}}, ActingInTorch),
 ])  # fmt: skip
 def test_who_acts(settings, expected):
     assert isinstance(make_policy(**settings).acting_network, expected)
@@ -167,9 +170,36 @@ def test_observations_of_a_wrong_shape(obs):
 
 def test_state_is_refused_without_memory():
     policy = make_policy()
-    assert policy.get_initial_state() == []
+    assert policy.get_initial_state() == [] and policy.state_size == 0
     with pytest.raises(ConfigError, match="no memory"):
         policy.compute_actions(make_obs(VECTOR, 2), [np.zeros((2, 3))])
+
+
+@pytest.mark.parametrize(
+    ("memory", "shapes"), [("lstm", [(8,), (8,)]), ("gru", [(8,)]), ("attention", [(5, 8), ()])]
+)  # fmt: skip
+def test_a_state_is_a_list_of_parts(memory, shapes):
+    policy = make_policy(model={"memory": memory, "memory_size": 8, "attention_window": 5, "vf_share_layers": True})
+    initial, obs = policy.get_initial_state(), make_obs(VECTOR, 3)
+    assert [part.shape for part in initial] == shapes and not any(part.any() for part in initial)
+    assert policy.state_size == sum(part.size for part in initial)
+    zeros = [np.stack([part] * 3) for part in initial]
+    _, state, extra = policy.compute_actions(obs, zeros)
+    assert [part.shape for part in state] == [(3, *shape) for shape in shapes] and all(part.any() for part in state)
+    for nothing in (None, []):
+        assert np.array_equal(policy.compute_actions(obs, nothing)[2]["vf_preds"], extra["vf_preds"])
+    acted = policy.act(obs, NUMPY_OPS.generator(0), True, np.zeros((3, policy.state_size), np.float32))
+    assert acted.values == pytest.approx(extra["vf_preds"], abs=1e-6)
+    assert acted.state == pytest.approx(np.concatenate([part.reshape(3, -1) for part in state], 1), abs=1e-6)
+    others = obs[::-1]
+    later = policy.compute_actions(others, state)[2]["vf_preds"]
+    assert policy.values(others, acted.state) == pytest.approx(later, abs=1e-6)
+    assert later != pytest.approx(policy.compute_actions(others)[2]["vf_preds"], abs=1e-4)
+    for wrong in (zeros[:-1] or [zeros[0][:2]], [*zeros, zeros[0]], [part[:2] for part in zeros]):
+        with pytest.raises(ConfigError, match=f"shared/.*{len(wrong)} state parts.*get_initial_state"):
+            policy.compute_actions(obs, wrong)
+        with pytest.raises(ConfigError, match="state parts"):
+            policy.compute_log_likelihoods([0, 0, 0], obs, wrong)
 
 
 # Distributions of the user's own.

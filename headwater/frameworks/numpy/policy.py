@@ -12,8 +12,16 @@ observations, two tanh layers, Discrete(2), sampling included) on one core of a 
 | 512 | 131 / 330 | 870 / 1,584 | 11,717 / 14,877 |
 
 NumPy's calls cost less, and so does its tanh; the wider the network, the more both spend in the same matrix products.
-`acting="auto"` takes NumPy for dense networks on CPU none of whose layers has more than `MAX_NUMPY_WEIGHTS` weights
-(the widest measured); for all others, and on GPUs, the framework acts.
+With a memory of the same width behind these layers, shared (Discrete(2) as well):
+
+| rows | LSTM, 64 | LSTM, 256 | GRU, 64 | attention, 64 |
+|---|---|---|---|---|
+| 1 | 54 / 152 | 98 / 213 | 47 / 146 | 425 / 956 |
+| 8 | 74 / 185 | 442 / 650 | 63 / 163 | 601 / 1,211 |
+| 64 | 173 / 295 | 1,549 / 2,325 | 141 / 263 | 2,428 / 5,873 |
+
+`acting="auto"` takes NumPy for networks on CPU without convolutions none of whose layers has more than
+`MAX_NUMPY_WEIGHTS` weights (the widest measured); for all others, and on GPUs, the framework acts.
 """
 
 from __future__ import annotations
@@ -34,7 +42,7 @@ from headwater.frameworks.numpy.ops import NUMPY_OPS
 from headwater.frameworks.ops import Ops
 from headwater.policy.catalog import ModelCatalog
 from headwater.policy.exploration import StochasticSampling
-from headwater.policy.network_description import NetworkDescription
+from headwater.policy.network_description import Conv, NetworkDescription
 from headwater.policy.policy import Acted, Policy, Weights
 from headwater.policy.weights import fitting_weights
 
@@ -45,7 +53,9 @@ Array = NDArray[Any]
 
 def acts_faster_in_numpy(network: NetworkDescription) -> bool:
     """Whether `acting="auto"` takes NumPy for this network on CPU; see the module's docstring."""
-    return network.is_mlp and all(math.prod(shape) <= MAX_NUMPY_WEIGHTS for shape in network.weight_shapes().values())
+    if any(isinstance(layer, Conv) for layer in network.layers()):
+        return False
+    return all(math.prod(shape) <= MAX_NUMPY_WEIGHTS for shape in network.weight_shapes().values())
 
 
 class ActingNetwork(Protocol):
