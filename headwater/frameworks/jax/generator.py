@@ -29,11 +29,11 @@ class JaxGenerator:
     """
 
     def __init__(self, seed: int | jax.Array) -> None:
-        self._key = seed if isinstance(seed, jax.Array) else make_key(seed)
+        self.key = seed if isinstance(seed, jax.Array) else make_key(seed)
 
     def split(self) -> jax.Array:
         """A fresh key; the generator goes on from another."""
-        self._key, key = jax.random.split(self._key)
+        self.key, key = jax.random.split(self.key)
         return key
 
     def uniform(self, shape: Shape) -> jax.Array:
@@ -43,11 +43,11 @@ class JaxGenerator:
         return jax.random.normal(self.split(), shape, np.float32)
 
     def get_state(self) -> dict[str, Any]:
-        key = self._key
+        key = self.key
         return {"key": np.array(jax.random.key_data(key) if _is_typed(key) else key)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._key = jax.random.wrap_key_data(jnp.array(state["key"], jnp.uint32), impl=_KIND)
+        self.key = jax.random.wrap_key_data(jnp.array(state["key"], jnp.uint32), impl=_KIND)
 
 
 def make_key(seed: int) -> jax.Array:

@@ -33,7 +33,7 @@ class JaxOps(Ops):
         if isinstance(x, (list, tuple)) and any(isinstance(entry, jax.Array) for entry in x):
             return jnp.stack([self.asarray(entry, like) for entry in x])
         if not isinstance(x, jax.Array):
-            x = _in_32_bits(np.asarray(x))
+            x = in_32_bits(np.asarray(x))
         return jnp.asarray(x, device=_place_of(like))
 
     def to_numpy(self, x: jax.Array) -> np.ndarray:
@@ -260,7 +260,7 @@ def _place_of(like: jax.Array | None) -> Any:
     return None if like is None or isinstance(like, Tracer) or not like.committed else like.sharding
 
 
-def _in_32_bits(array: np.ndarray) -> np.ndarray:
+def in_32_bits(array: np.ndarray) -> np.ndarray:
     """Integers of 64 bits within the bounds of 32, which JAX would wrap around."""
     if array.dtype.kind not in "iu" or array.dtype.itemsize < 8:
         return array
