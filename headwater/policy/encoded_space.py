@@ -96,6 +96,11 @@ def parts_of(space: spaces.Box) -> tuple[ObsPart, ...]:
     return (ObsPart("vector", 0, shape),) if len(shape) == 1 else (ObsPart("image", 0, (*shape, 1)[:3]),)
 
 
+def num_features(space: spaces.Box) -> int | None:
+    """How many leading columns of a row filters normalise; None: all, of whatever shape."""
+    return space.num_features if isinstance(space, EncodedSpace) else None
+
+
 def one_part(kind: Kind, shape: tuple[int, ...], low: Any = -np.inf, high: Any = np.inf) -> EncodedSpace:
     """The space of a row of one part; the bounds are numbers, or of `shape`."""
     low, high = (np.broadcast_to(np.asarray(bound, np.float32), shape).ravel() for bound in (low, high))

@@ -54,6 +54,10 @@ class ActionAdapter(ABC):
     def to_env(self, actions: Any) -> Any:
         """Return what the env takes for the sampled `actions` `[N, ...]`: a new array, or they themselves unchanged."""
 
+    @abstractmethod
+    def from_env(self, actions: Any) -> Any:
+        """Return the sampled actions that `to_env` maps to `actions` `[N, ...]`; what it clipped stays clipped."""
+
     def flatten(self, actions: Any) -> Any:
         """Return sampled actions as one array: nested ones float32 `[N, A]`, parts side by side; others as they are.
 
@@ -102,6 +106,9 @@ class _Integers(ActionAdapter):
         if self.is_identity and actions.dtype == np.int64:
             return actions.reshape((len(actions), *self._shape))
         return actions.astype(self._dtype).reshape((len(actions), *self._shape)) + self._start
+
+    def from_env(self, actions: Any) -> Any:
+        return actions.astype(np.int64) - self._start.astype(np.int64)
 
 
 @get_action_adapter.register(spaces.Discrete)
@@ -162,6 +169,13 @@ class _Numbers(ActionAdapter):
             np.rint(result, out=result)
         return result.astype(self._dtype, copy=False)
 
+    def from_env(self, actions: Any) -> Any:
+        if not self._stretches:
+            return actions.astype(np.float32)
+        # A dimension without width, whose every action is its middle, was sampled as anything.
+        width = np.where(self._half == 0, 1, self._half)
+        return ((actions.astype(self._work) - self._middle) / width).astype(np.float32)
+
 
 @get_action_adapter.register(spaces.Box)
 def _box_adapter(
@@ -189,6 +203,9 @@ class _Parts(ActionAdapter):
         if self.is_identity:
             return actions
         return self._nest({key: adapter.to_env(actions[key]) for key, adapter in self._adapters.items()})
+
+    def from_env(self, actions: Any) -> Any:
+        return self._nest({key: adapter.from_env(actions[key]) for key, adapter in self._adapters.items()})
 
     def flatten(self, actions: Any) -> Any:
         parts = list(self._leaf_columns(actions))

@@ -195,6 +195,8 @@ class MeanStdFilter(Filter):
     Args:
         shape: of one observation.
         clip: bound on the magnitude of the result, in standard deviations; None = none.
+        num_features: leading columns of a row that are filtered, and that statistics are of; the others (action masks,
+            ...) pass as they are. None = all.
 
     Example:
         >>> f = MeanStdFilter((1,))
@@ -202,13 +204,15 @@ class MeanStdFilter(Filter):
         ([[-0.7070000171661377], [0.7070000171661377]], 2, 2)
     """
 
-    def __init__(self, shape: Sequence[int], clip: float | None = None) -> None:
+    def __init__(self, shape: Sequence[int], clip: float | None = None, num_features: int | None = None) -> None:
         self.shape = tuple(shape)
         self.clip = clip
-        self.rs = RunningStat(self.shape)
-        self.buffer = RunningStat(self.shape)
+        self.num_features = None if self.shape == (num_features,) else num_features
+        filtered = self.shape if self.num_features is None else (self.num_features,)
+        self.rs = RunningStat(filtered)
+        self.buffer = RunningStat(filtered)
         self._scale_of: NDArray | None = None  # the m2 for which _scale was computed
-        self._scale: NDArray[np.float64] = np.ones(self.shape)
+        self._scale: NDArray[np.float64] = np.ones(filtered)
 
     def __call__(self, x: NDArray, update: bool = True) -> NDArray[np.float32]:
         """Filter x [N, *shape] or [*shape]; float32 of the same shape.
@@ -223,6 +227,13 @@ class MeanStdFilter(Filter):
                     f"This filter takes observations of shape {self.shape}, or batches of them; got {x.shape}."
                 )
             return self(x[None], update)[0]
+        if self.num_features is None:
+            return self._filtered(x, update)
+        out = np.array(x, np.float32)
+        out[:, : self.num_features] = self._filtered(x[:, : self.num_features], update)
+        return out
+
+    def _filtered(self, x: NDArray, update: bool) -> NDArray[np.float32]:
         if update:
             moments = batch_moments(x)
             if moments is not None:
@@ -252,14 +263,14 @@ class MeanStdFilter(Filter):
 
     def sync(self, other: MeanStdFilter) -> None:
         """See `Filter.sync`."""
-        if other.shape != self.shape:
-            raise FilterError(f"A filter of shape {other.shape} cannot be taken over by one of shape {self.shape}.")
+        if other.rs.shape != self.rs.shape:
+            raise FilterError(f"A filter of shape {other.rs.shape} cannot be taken over by one of {self.rs.shape}.")
         self.rs = other.rs.copy()
         self.rs.update(self.buffer)
 
     def copy(self) -> MeanStdFilter:
         """See `Filter.copy`."""
-        other = MeanStdFilter(self.shape, self.clip)
+        other = MeanStdFilter(self.shape, self.clip, self.num_features)
         other.rs, other.buffer = self.rs.copy(), self.buffer.copy()
         return other
 
@@ -277,14 +288,21 @@ class MeanStdFilter(Filter):
         self.buffer.set_state(state["buffer"])
 
 
-FILTERS: dict[str, Callable[[Sequence[int]], Filter]] = {
-    "NoFilter": NoFilter,
-    "MeanStdFilter": lambda shape: MeanStdFilter(shape, clip=10.0),
+FILTERS: dict[str, Callable[[Sequence[int], int | None], Filter]] = {
+    "NoFilter": lambda shape, num_features: NoFilter(shape),
+    "MeanStdFilter": lambda shape, num_features: MeanStdFilter(shape, 10.0, num_features),
 }
 
 
-def get_filter(name: str | Callable[[Sequence[int]], Filter], shape: Sequence[int]) -> Filter:
+def get_filter(
+    name: str | Callable[[Sequence[int]], Filter], shape: Sequence[int], num_features: int | None = None
+) -> Filter:
     """A new filter for observations of `shape`, by the name that `observation_filter` takes, or from a callable.
+
+    Args:
+        name: or what makes the filter of a shape, which then filters all columns.
+        shape: of one observation.
+        num_features: leading columns that the env's observation makes up, see `MeanStdFilter`; None = all.
 
     Raises:
         ConfigError: no filter of that name.
@@ -293,7 +311,7 @@ def get_filter(name: str | Callable[[Sequence[int]], Filter], shape: Sequence[in
         return name(shape)
     if name not in FILTERS:
         raise ConfigError(f"observation_filter={name!r} is unknown; choose one of {sorted(FILTERS)}.")
-    return FILTERS[name](shape)
+    return FILTERS[name](shape, num_features)
 
 
 def gather_in_process(workers: Sequence[Any], method: str, *args: Any) -> list[Any]:

@@ -22,12 +22,14 @@ from headwater.envs import make_vector_env
 from headwater.envs.env_context import EnvContext
 from headwater.envs.nested import make_gather
 from headwater.errors import CheckpointError, ConfigError, TrainingError
+from headwater.policy.encoded_space import num_features
 from headwater.policy.policy import Policy
 from headwater.sampling.episode import AGENT_ID
 from headwater.sampling.exported_policy import ActingChain, write_exported_policy
 from headwater.sampling.filters import Filter, get_filter
 from headwater.sampling.metrics import RolloutMetrics
-from headwater.sampling.preprocessors import get_action_adapter, get_encoder
+from headwater.sampling.policy_encoder import policy_encoder
+from headwater.sampling.preprocessors import get_action_adapter
 from headwater.sampling.sampler import VectorSampler, episode_seeds
 from headwater.sampling.trajectory import Trajectory
 
@@ -94,17 +96,19 @@ class RolloutWorker:
         )
         try:
             env_indices = range(first, first + self.env.num_envs)
-            self.encoder = get_encoder(self.env.observation_space)
             self.action_adapter = get_action_adapter(
                 self.env.action_space, clip_actions=config.clip_actions, normalize_actions=config.normalize_actions
             )
+            self.encoder = policy_encoder(self.env.observation_space, self.env.action_space, config, env_id)
             policy = policy_class(
                 self.encoder.space, self.env.action_space, config.model_copy(update={"seed": self.seed})
             )
             self.policy_map: dict[str, Policy] = {DEFAULT_POLICY_ID: policy}
             self.policies_to_train = [DEFAULT_POLICY_ID]
             self.filters: dict[str, Filter] = {
-                DEFAULT_POLICY_ID: get_filter(config.observation_filter, self.encoder.space.shape)
+                DEFAULT_POLICY_ID: get_filter(
+                    config.observation_filter, self.encoder.space.shape, num_features(self.encoder.space)
+                )
             }
             self.sampler = VectorSampler(
                 self.env,

@@ -27,6 +27,7 @@ from headwater.policy.policy import Policy
 from headwater.sampling.episode import Episode
 from headwater.sampling.filters import Filter
 from headwater.sampling.metrics import PERF_KEYS, RolloutMetrics
+from headwater.sampling.policy_encoder import PolicyEncoder, learned_rewards
 from headwater.sampling.preprocessors import ActionAdapter, Encoder
 from headwater.sampling.streams import EnvStreams
 from headwater.sampling.trajectory import Memory, MemoryBuilder, Trajectory, TrajectoryBuilder
@@ -86,6 +87,11 @@ class VectorSampler:
         self._autoreset: NDArray[np.bool_] | None = None  # rows whose next step is the env's own reset
         # [N, S]: what the policy remembers of the running episodes, 0 before their first step; None without memory.
         self._state = np.zeros((env.num_envs, policy.state_size), np.float32) if policy.state_size else None
+        self._view = encoder if isinstance(encoder, PolicyEncoder) else None
+        # [N, P]: what the policy sees of the step before, 0 at an episode's start; None where it sees nothing of it.
+        self._before: NDArray[np.float32] | None = None
+        if self._view is not None and self._view.before_size:
+            self._before = self._view.before(env.num_envs)
         self._finished: list[RolloutMetrics] = []
         self._perf_s = [0.0, 0.0, 0.0, 0.0]  # env, encoding, policy, actions
         self._steps = 0
@@ -161,6 +167,7 @@ class VectorSampler:
             "episode_lengths": self.episode_lengths.copy(),
             "autoreset": None if self._autoreset is None else self._autoreset.copy(),
             "policy_state": None if self._state is None else self._state.copy(),
+            "before": None if self._before is None else self._before.copy(),
             "streams": self._streams.get_state(),
             "finished": [metrics.to_state() for metrics in self._finished],
             "episodes": [episode.get_state() for episode in self._episodes or ()],
@@ -187,6 +194,7 @@ class VectorSampler:
             self.episode_lengths = np.array(state["episode_lengths"], np.int64)
             self._autoreset = None if state["autoreset"] is None else np.array(state["autoreset"], bool)
             self._state = None if state["policy_state"] is None else np.array(state["policy_state"], np.float32)
+            self._before = None if state["before"] is None else np.array(state["before"], np.float32)
             self._reopen_episodes(state["episodes"])
         return True
 
@@ -211,7 +219,7 @@ class VectorSampler:
             active = np.array([may_start(i, 0) for i in range(num_envs)], bool)
         update_filter = not (self.config.in_evaluation and self.config.synchronize_filters)
         explore, horizon = self.config.explore, self.config.horizon
-        encode, to_env = self.encoder.encode, self.action_adapter.to_env
+        to_env = self.action_adapter.to_env
         columns = TrajectoryBuilder(num_envs, length + 1 + length // 4 if env.autoreset_rows or may_start else length)
         invalid_rows = 0
         t = 0
@@ -230,7 +238,7 @@ class VectorSampler:
             elif not active.any():  # type: ignore[union-attr]
                 break
             clock_0 = perf_counter()
-            x = self._filtered(encode(obs), update_filter, active)
+            x = self._filtered(self._encoded(obs), update_filter, active)
             clock_1 = perf_counter()
             actions, dist_inputs, state, values = act(x, self._streams, explore, state)
             clock_2 = perf_counter()
@@ -248,12 +256,15 @@ class VectorSampler:
             if horizon is not None:
                 result = self._cut_at(horizon, result)
             columns.write(t, x, stored(actions), dist_inputs, result, values)
+            if self._view is not None and self._before is not None:
+                self._before = self._view.before(num_envs, actions, result.rewards)
             env_done = done = result.terminateds | result.truncateds
             if active is not None:
                 done = env_done & active
+            over = env_done if result.valid is None else env_done | ~result.valid  # nothing is remembered after these
             if memory is not None:
                 assert state is not None, "a policy that has a state_size gives its state"
-                state = memory.after_step(state, done, env_done if result.valid is None else env_done | ~result.valid)
+                state = memory.after_step(state, done, over)
             if result.valid is not None or active is not None:
                 invalid_rows += self._mark_invalid(columns, t, result, active, begins)
             self._autoreset = None
@@ -263,7 +274,7 @@ class VectorSampler:
                 self._step_callbacks(result, active)
             if env_done.any():
                 ended = np.flatnonzero(done)
-                finals.append((t, ended, encode(obs)[ended]))
+                finals.append((t, ended, self._encoded(obs)[ended]))
                 begins.append((t, ended))
                 self._end_episodes(ended)
                 begun, again = done, env_done
@@ -275,6 +286,8 @@ class VectorSampler:
                 obs = env.reset_done(again)
                 self._autoreset = env.resets_next(again)
                 self._begin_episodes(np.flatnonzero(begun), obs)
+            if self._before is not None:
+                self._before[over] = 0.0
             t += 1
         self._obs, self._state = obs if may_start is None else None, state
         self._steps += t
@@ -291,16 +304,24 @@ class VectorSampler:
         self._autoreset = None
         if self._state is not None:
             self._state = np.zeros_like(self._state)
+        if self._before is not None:
+            self._before = np.zeros_like(self._before)
         self.episode_returns[:] = 0.0
         self.episode_lengths[:] = 0
         self._episode_counts += 1
         self._open_episodes()
+
+    def _encoded(self, obs: Any) -> NDArray:
+        """The rows that the policy sees of observations."""
+        return self.encoder.encode(obs) if self._view is None else self._view.encode(obs, self._before)
 
     def _filtered(self, x: NDArray, update: bool, active: NDArray[np.bool_] | None) -> NDArray:
         """Filter the encoded observations; those which nobody acts on do not enter the statistics."""
         idle = self._autoreset
         if active is not None:
             idle = ~active if idle is None else idle | ~active
+        if self._view is not None:
+            self._view.check_masks(x, idle)
         if not update or idle is None:
             return self.filter(x, update=update)
         if not idle.all():
@@ -404,7 +425,7 @@ class VectorSampler:
     ) -> Trajectory:
         """Put the fragment together: ids, clipped rewards, and the observations that are not rows."""
         final_rows = np.concatenate([_rows_at(t, ended) for t, ended, _ in finals] or [np.empty((0, 2), np.int64)])
-        last = self.encoder.encode(obs)
+        last = self._encoded(obs)
         final_obs = np.concatenate([x for *_, x in finals] or [last[:0]])
         fields, valid = columns.cut(steps)
         episodes = np.zeros((steps + 1, self.env.num_envs), np.int64)
@@ -415,12 +436,7 @@ class VectorSampler:
         unroll = np.int64(self._fragments) * self._stride + self._env_indices
         fields[SampleBatch.UNROLL_ID] = np.broadcast_to(unroll, fields[SampleBatch.EPS_ID].shape)
         self._fragments += 1
-        rewards = fields[SampleBatch.REWARDS]
-        clip = self.config.clip_rewards
-        if clip is True:
-            fields[SampleBatch.REWARDS] = np.sign(rewards)
-        elif clip is not None and clip is not False:
-            fields[SampleBatch.REWARDS] = np.clip(rewards, -clip, clip)
+        fields[SampleBatch.REWARDS] = learned_rewards(fields[SampleBatch.REWARDS], self.config.clip_rewards)
         last = self.filter(last, update=False)
         final_obs = self.filter(final_obs, update=False) if len(final_obs) else final_obs
         return Trajectory(fields, np.array(last), final_rows, final_obs, valid, memory)
