@@ -255,6 +255,8 @@ class Trainer(Trainable):
         Args:
             observation: as the env gives it.
             state: of a policy with memory, as the call for the episode's step before returned it; None: it begins.
+            prev_action: with `use_prev_action`, the action before as the env took it; None: an episode begins.
+            prev_reward: with `use_prev_reward`, what the env paid for it.
             explore: sample (True) or take the deterministic action (False); None: as the config says.
             full_fetch: also return state outputs and `{"vf_preds", "action_logp", ...}`.
 
@@ -279,6 +281,8 @@ class Trainer(Trainable):
         policy_id: str = DEFAULT_POLICY_ID,
         full_fetch: bool = False,
         explore: bool | None = None,
+        prev_action: Mapping[Any, Any] | None = None,
+        prev_reward: Mapping[Any, float] | None = None,
     ) -> Any:
         """Actions for many raw observations in one forward pass, by the keys of `observations`.
 
@@ -286,6 +290,7 @@ class Trainer(Trainable):
             observations: as the env gives them.
             state: by the same keys; a key that is missing begins an episode.
             explore, full_fetch: as in `compute_action`.
+            prev_action, prev_reward: likewise, by the same keys.
 
         Returns:
             {key: action}, or that, {key: state after it} and the batched extra fetches with `full_fetch` or a state.
@@ -295,7 +300,12 @@ class Trainer(Trainable):
             fresh = self.workers.local_worker().for_policy(policy_id).get_initial_state()
             states = [state.get(key, fresh) for key in observations]
         actions, states_out, extra = self.workers.local_worker().compute_actions(
-            list(observations.values()), policy_id, explore, states=states
+            list(observations.values()),
+            policy_id,
+            explore,
+            states=states,
+            prev_action_batch=None if prev_action is None else [prev_action.get(key) for key in observations],
+            prev_reward_batch=None if prev_reward is None else [prev_reward.get(key) for key in observations],
         )
         by_key = dict(zip(observations, actions, strict=True))
         if not full_fetch and not state:

@@ -74,6 +74,11 @@ def _(space: spaces.Tuple) -> dict[str, Any]:
     return {"type": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
 
 
+def register_reader(kind: str, reader: Callable[[Mapping[str, Any]], spaces.Space[Any]]) -> None:
+    """Let `space_from_json` read descriptions of another type, which `space_to_json` was registered to write."""
+    _READERS[kind] = reader
+
+
 def space_from_json(description: Mapping[str, Any]) -> spaces.Space[Any]:
     """Build the space that `space_to_json` described.
 

@@ -8,12 +8,14 @@ before, the action mask.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from gymnasium import spaces
+
+from headwater.envs.space_json import register_reader, space_from_json, space_to_json
 
 Kind = Literal["vector", "image", "prev_action", "prev_reward", "action_mask"]
 FEATURES: tuple[Kind, ...] = ("vector", "image")
@@ -130,3 +132,27 @@ def joined(rows: Sequence[spaces.Box]) -> spaces.Box:
     if [part.kind for part in parts] == ["vector"]:
         return spaces.Box(low, high, dtype=np.float32)
     return EncodedSpace(low, high, parts)
+
+
+@space_to_json.register
+def _(space: EncodedSpace) -> dict[str, Any]:
+    bounds = [
+        spaces.Box(space.low[part.columns].reshape(part.shape), space.high[part.columns].reshape(part.shape))
+        for part in space.parts
+    ]
+    parts = zip(space.parts, bounds, strict=True)
+    return {"type": "EncodedSpace", "parts": [{"kind": part.kind, "space": space_to_json(box)} for part, box in parts]}
+
+
+def _from_json(description: Mapping[str, Any]) -> EncodedSpace:
+    parts: list[ObsPart] = []
+    boxes = [space_from_json(part["space"]) for part in description["parts"]]
+    for part, box in zip(description["parts"], boxes, strict=True):
+        if part["kind"] not in get_args(Kind) or not isinstance(box, spaces.Box):
+            raise ValueError(f"{part['kind']} in {box} is no part of a row")
+        parts.append(ObsPart(part["kind"], parts[-1].columns.stop if parts else 0, tuple(box.shape)))
+    low, high = (np.concatenate([getattr(box, bound).ravel() for box in boxes]) for bound in ("low", "high"))
+    return EncodedSpace(low, high, parts)
+
+
+register_reader("EncodedSpace", _from_json)

@@ -8,6 +8,7 @@ An export is a directory that holds the whole chain and needs neither a framewor
     {"format": "headwater-acting", "version": 1,
      "observation_space": ..., "action_space": ...,    the env's, as headwater.envs.space_json writes spaces
      "clip_actions": bool, "normalize_actions": bool,
+     "use_prev_action": bool, "use_prev_reward": bool, "clip_rewards": null | bool | number,
      "observation_filter": "NoFilter" | "MeanStdFilter", "filter": its statistics,
      "timestep": int}                                  env steps of the run, which exploration follows
 """
@@ -26,11 +27,13 @@ from numpy.typing import NDArray
 from headwater.envs.nested import Gather, as_row, make_gather, take_rows, tree_leaves
 from headwater.envs.space_check import Mismatch, check_value
 from headwater.envs.space_json import space_from_json, space_to_json
-from headwater.errors import CheckpointError, HeadwaterError
+from headwater.errors import CheckpointError, ConfigError, HeadwaterError
 from headwater.frameworks.numpy.policy import NumpyPolicy
+from headwater.policy.encoded_space import num_features
 from headwater.policy.policy import Policy
 from headwater.sampling.filters import Filter, get_filter
-from headwater.sampling.preprocessors import ActionAdapter, Encoder, get_action_adapter, get_encoder
+from headwater.sampling.policy_encoder import PolicyEncoder, policy_encoder
+from headwater.sampling.preprocessors import ActionAdapter, Encoder, get_action_adapter
 from headwater.storage.files import replace_file
 
 FORMAT, VERSION = "headwater-acting", 1
@@ -52,32 +55,65 @@ class ActingChain(NamedTuple):
         observations: Sequence[Any],
         explore: bool | None = None,
         states: Sequence[Sequence[Any]] | None = None,
+        prev_action_batch: Sequence[Any] | None = None,
+        prev_reward_batch: Sequence[float | None] | None = None,
         **kwargs: Any,
     ) -> tuple[list[Any], list[list[NDArray]], dict[str, Any]]:
         """See `RolloutWorker.compute_actions`."""
-        x = self.obs_filter(self._encoded(observations), update=False)
+        rows = self._encoded(observations, self._before(len(observations), prev_action_batch, prev_reward_batch))
+        x = self.obs_filter(rows, update=False)
         parts = None if states is None else _stacked(states, len(observations))
         actions, parts, extra = self.policy.compute_actions(x, parts, explore=explore, **kwargs)
         env_actions = self.action_adapter.to_env(actions)
-        rows = range(len(observations))
-        return [take_rows(env_actions, i) for i in rows], [[part[i] for part in parts] for i in rows], extra
+        indices = range(len(observations))
+        return [take_rows(env_actions, i) for i in indices], [[part[i] for part in parts] for i in indices], extra
 
-    def _encoded(self, observations: Sequence[Any]) -> NDArray[Any]:
+    def _before(
+        self, num_rows: int, actions: Sequence[Any] | None, rewards: Sequence[float | None] | None
+    ) -> NDArray[np.float32] | None:
+        """The columns of the step before, of which None is what an episode's first row has."""
+        encoder, space = self.encoder, self.action_adapter.space
+        if not isinstance(encoder, PolicyEncoder):
+            return None
+        before = encoder.before(num_rows)
+        known = [index for index, action in enumerate(actions or ()) if action is not None]
+        try:
+            if actions is not None and known:
+                for index in known:
+                    check_value(space, actions[index], "prev_action")
+                batch = make_gather(space)([as_row(space, actions[index]) for index in known])
+                before[known] += encoder.before(len(known), actions=self.action_adapter.from_env(batch))
+            if rewards is not None:
+                paid = np.array([0.0 if reward is None else reward for reward in rewards], np.float32)
+                before += encoder.before(num_rows, rewards=paid)
+        except (Mismatch, TypeError, ValueError, KeyError, IndexError) as error:
+            raise HeadwaterError(
+                f"{self.env_id}: the actions or rewards before do not fit: {type(error).__name__}: {error}. Give for "
+                "each observation the action that was taken before it, as the env took it, and what the env paid for "
+                "it; None where an episode begins."
+            ) from error
+        return before
+
+    def _encoded(self, observations: Sequence[Any], before: NDArray[np.float32] | None) -> NDArray[Any]:
         space = self.encoder.original_space
         try:
             if not isinstance(space, spaces.Box):  # an integer out of its range would pass for another one's
                 for observation in observations:
                     check_value(space, observation)
             batch = self.gather([as_row(space, observation) for observation in observations])
-            if not all(np.isfinite(leaf).all() for leaf in tree_leaves(batch)):
+            if not all(np.isfinite(leaf).all() for leaf in tree_leaves(batch) if leaf.dtype.kind == "f"):
                 raise ValueError("it holds NaN or infinite values")
-            return self.encoder.encode(batch)
+            if not isinstance(self.encoder, PolicyEncoder):
+                return self.encoder.encode(batch)
+            rows = self.encoder.encode(batch, before)
         except (Mismatch, TypeError, ValueError, KeyError, IndexError) as error:
             raise HeadwaterError(
                 f"{self.env_id}: an observation does not fit the env's space {space}: {type(error).__name__}: {error}. "
                 "Give observations of the shape and kind that env.reset() and env.step() return; compute_actions takes "
                 "many of them, compute_action one."
             ) from error
+        self.encoder.check_masks(rows, noun="observation")
+        return rows
 
 
 def _stacked(states: Sequence[Sequence[Any]], rows: int) -> list[NDArray]:
@@ -136,15 +172,19 @@ class ExportedPolicy:
                 raise ValueError(f"it has not the format {FORMAT!r}")
             if content["version"] != VERSION:
                 raise ValueError(f"it has version {content['version']!r}, and this headwater reads {VERSION}")
-            encoder = get_encoder(space_from_json(content["observation_space"]))
+            action_space = space_from_json(content["action_space"])
             adapter = get_action_adapter(
-                space_from_json(content["action_space"]),
+                action_space,
                 clip_actions=bool(content["clip_actions"]),
                 normalize_actions=bool(content["normalize_actions"]),
             )
+            model = {name: bool(content[name]) for name in ("use_prev_action", "use_prev_reward")}
+            view = {"model": model | {"custom_preprocessor": None}, "clip_rewards": content["clip_rewards"]}
+            encoder = policy_encoder(space_from_json(content["observation_space"]), action_space, view, str(path))
             if encoder.space != policy.observation_space or adapter.space != policy.action_space:
                 raise ValueError("its spaces are not those of policy.json")
-            obs_filter = get_filter(str(content["observation_filter"]), encoder.space.shape)
+            features = num_features(encoder.space)
+            obs_filter = get_filter(str(content["observation_filter"]), encoder.space.shape, features)
             if content["filter"].keys() != obs_filter.get_state().keys():
                 raise ValueError(f"its filter is no {content['observation_filter']}")
             obs_filter.set_state(content["filter"])
@@ -161,18 +201,28 @@ class ExportedPolicy:
         """What a policy with memory remembers before an episode's first step; [] without memory."""
         return self.chain.policy.get_initial_state()
 
-    def compute_action(self, observation: Any, explore: bool | None = None, state: Sequence[Any] | None = None) -> Any:
+    def compute_action(
+        self,
+        observation: Any,
+        explore: bool | None = None,
+        state: Sequence[Any] | None = None,
+        prev_action: Any = None,
+        prev_reward: float | None = None,
+    ) -> Any:
         """The action for one observation as the env gives it.
 
         Args:
             observation: as the env gives it.
             explore: None: as in training.
             state: of a policy with memory, as the call for the episode's step before returned it; None: it begins.
+            prev_action, prev_reward: as of `Trainer.compute_action`.
 
         Returns:
             The action, or with a state (action, state after it, extra fetches), as of `Trainer.compute_action`.
         """
-        actions, states, extra = self.chain.compute_actions([observation], explore, [state] if state else None)
+        actions, states, extra = self.chain.compute_actions(
+            [observation], explore, [state] if state else None, [prev_action], [prev_reward]
+        )
         if not state:
             return actions[0]
         return actions[0], states[0], {name: value[0] for name, value in extra.items()}
@@ -182,13 +232,15 @@ class ExportedPolicy:
         observations: Sequence[Any],
         explore: bool | None = None,
         states: Sequence[Sequence[Any]] | None = None,
+        prev_actions: Sequence[Any] | None = None,
+        prev_rewards: Sequence[float | None] | None = None,
     ) -> Any:
         """An action for each of many observations, in one forward pass.
 
         Returns:
             B actions, or with a state for each observation (B actions, B states after them, extra fetches).
         """
-        result = self.chain.compute_actions(observations, explore, states)
+        result = self.chain.compute_actions(observations, explore, states, prev_actions, prev_rewards)
         return result[0] if states is None else result
 
 
@@ -196,11 +248,18 @@ def write_exported_policy(path: str | Path, chain: ActingChain, config: Any) -> 
     """Write the chain to the directory `path`, made where it is missing.
 
     Args:
-        config: clip_actions, normalize_actions and observation_filter are read.
+        config: of the run that trained the policy.
 
     Raises:
-        ConfigError: the network or the distribution is a class of the user's own, which a file cannot hold.
+        ConfigError: the network, the distribution or the preprocessor is a class of the user's own, which a file cannot
+            hold.
     """
+    preprocessor = config["model"]["custom_preprocessor"]
+    if preprocessor is not None:
+        raise ConfigError(
+            f"export: model.custom_preprocessor is code of your own ({preprocessor!r}), which an export cannot hold. "
+            "policy.export_model(path) writes the part behind it, which acts on encoded observations."
+        )
     directory = Path(chain.policy.export_model(path))
     content = {
         "format": FORMAT,
@@ -209,6 +268,9 @@ def write_exported_policy(path: str | Path, chain: ActingChain, config: Any) -> 
         "action_space": space_to_json(chain.action_adapter.space),
         "clip_actions": bool(config["clip_actions"]),
         "normalize_actions": bool(config["normalize_actions"]),
+        "use_prev_action": bool(config["model"]["use_prev_action"]),
+        "use_prev_reward": bool(config["model"]["use_prev_reward"]),
+        "clip_rewards": config["clip_rewards"],
         "observation_filter": config["observation_filter"],
         "filter": chain.obs_filter.get_state(),
         "timestep": chain.policy.global_timestep,

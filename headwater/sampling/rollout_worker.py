@@ -187,6 +187,8 @@ class RolloutWorker:
             policy_id: who acts.
             explore: None takes the config's.
             states: of a policy with memory, B lists of state parts; None: as at an episode's start.
+            kwargs: prev_action_batch and prev_reward_batch, as the env took and paid them, B each, None where an
+                episode begins; others go to the policy.
 
         Returns:
             B actions as the env takes them; B states after them; the policy's extra fetches ([B, ...] each).
