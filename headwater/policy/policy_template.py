@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headwater.errors import ConfigError, require
+from headwater.errors import ConfigError
 from headwater.policy.policy import Policy
 
 Loss = Callable[..., tuple[Any, dict[str, Any]]]
@@ -18,8 +18,6 @@ FRAMEWORK_POLICIES = {
     "tf2": "headwater.frameworks.tf.policy:TFPolicy",
     "jax": "headwater.frameworks.jax.policy:JAXPolicy",
 }
-# Framework -> the package that it needs, and the extra that installs it.
-_NEEDS = {"tf2": ("tensorflow", "tf"), "jax": ("jax", "jax")}
 
 
 def build_policy(
@@ -86,8 +84,6 @@ def framework_policy(framework: str) -> type[Policy]:
     if framework not in FRAMEWORK_POLICIES:
         raise ConfigError(f"framework: must be one of {sorted(FRAMEWORK_POLICIES)}, but {framework!r} came.")
     module, _, class_name = FRAMEWORK_POLICIES[framework].partition(":")
-    if framework in _NEEDS:
-        require(*_NEEDS[framework])
     return getattr(importlib.import_module(module), class_name)
 
 
