@@ -21,8 +21,8 @@ with PPOTrainer(config) as trainer:
     path = trainer.save()
     trainer.restore(path)
     trainer.compute_action([0.0, 0.0, 0.0, 0.0])
-ours = {{name.split(".")[2] for name in sys.modules if name.startswith("headwater.frameworks.")}} & {{"torch", "tf", "jax"}}
-print(json.dumps([sorted(ours), [name for name in ("torch", "tensorflow", "jax") if name in sys.modules]]))
+ours = [name for name in ("torch", "tf", "jax") if "headwater.frameworks." + name in sys.modules]
+print(json.dumps([ours, [name for name in ("torch", "tensorflow", "jax") if name in sys.modules]]))
 """
 
 
