@@ -17,6 +17,9 @@ from torch.nn import functional
 from headwater.frameworks.numpy.ops import NUMPY_OPS, index_message
 from headwater.frameworks.ops import DistributionError, Ops, RandomGenerator, RandomSource, Shape
 
+# Of torch.lstm and torch.gru: biases, layers, dropout, training, both directions, rows before steps.
+_ONE_LAYER = (True, 1, 0.0, True, False, True)
+
 
 class TorchGenerator:
     """A seeded torch generator on one device.
@@ -249,15 +252,17 @@ class TorchOps(Ops):
         self, x: Tensor, h: Tensor, c: Tensor, kernel: Tensor, recurrent: Tensor, bias: Tensor,
         mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        if mask is None:  # torch's own is four times as fast as the loop
+            weights = (kernel.t(), recurrent.t(), bias, torch.zeros_like(bias))
+            y, h_last, c_last = torch.lstm(x, (h[None], c[None]), weights, *_ONE_LAYER)
+            return y, h_last[0], c_last[0]
         gates, outputs = self.dense(x, kernel, bias), []
         for t in range(x.shape[1]):
             i, f, g, o = (gates[:, t] + h @ recurrent).chunk(4, -1)
             c_next = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             h_next = torch.sigmoid(o) * torch.tanh(c_next)
-            if mask is not None:
-                real = mask[:, t, None]
-                h_next, c_next = torch.where(real, h_next, h), torch.where(real, c_next, c)
-            h, c = h_next, c_next
+            real = mask[:, t, None]
+            h, c = torch.where(real, h_next, h), torch.where(real, c_next, c)
             outputs.append(h)
         return torch.stack(outputs, 1), h, c
 
@@ -265,14 +270,18 @@ class TorchOps(Ops):
         self, x: Tensor, h: Tensor, kernel: Tensor, recurrent: Tensor, bias: Tensor, recurrent_bias: Tensor,
         mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        if mask is None:
+            recurrent_biases = torch.cat([torch.zeros_like(bias[: 2 * h.shape[-1]]), recurrent_bias])
+            weights = (kernel.t(), recurrent.t(), bias, recurrent_biases)
+            y, h_last = torch.gru(x, h[None], weights, *_ONE_LAYER)
+            return y, h_last[0]
         gates, outputs = self.dense(x, kernel, bias), []
         for t in range(x.shape[1]):
             a_r, a_z, a_n = gates[:, t].chunk(3, -1)
             b_r, b_z, b_n = (h @ recurrent).chunk(3, -1)
             z = torch.sigmoid(a_z + b_z)
             n = torch.tanh(a_n + torch.sigmoid(a_r + b_r) * (b_n + recurrent_bias))
-            h_next = n + z * (h - n)
-            h = h_next if mask is None else torch.where(mask[:, t, None], h_next, h)
+            h = torch.where(mask[:, t, None], n + z * (h - n), h)
             outputs.append(h)
         return torch.stack(outputs, 1), h
 
