@@ -12,8 +12,13 @@ import numpy as np
 from gymnasium import spaces
 
 from headwater.errors import ConfigError, UnsupportedSpaceError
-from headwater.policy.distributions import ActionDistribution, DiagGaussian, MultiCategorical
-from headwater.policy.encoded_space import parts_of
+from headwater.policy.distributions import (
+    ActionDistribution,
+    BinaryAutoregressiveDistribution,
+    DiagGaussian,
+    MultiCategorical,
+)
+from headwater.policy.encoded_space import mask_of
 from headwater.policy.network_choice import choose_network
 from headwater.policy.network_description import NetworkDescription
 from headwater.registry import resolve_reference
@@ -28,7 +33,10 @@ _BINDINGS = {
     "jax": ("headwater.frameworks.jax", "JAX", "JAXDistribution"),
 }
 
-_BOX_FAMILIES = ("DiagGaussian", "SquashedGaussian", "Deterministic")
+# What `custom_action_dist` may name: for the Box parts of an action space, and for a whole one of two binary choices.
+_BOX_FAMILIES = ("DiagGaussian", "SquashedGaussian", "Beta", "Dirichlet", "Deterministic")
+_PAIR = "BinaryAutoregressive"
+_FAMILIES = (*_BOX_FAMILIES, _PAIR)
 
 
 class ModelCatalog:
@@ -64,6 +72,15 @@ class ModelCatalog:
         return _resolve(model_config["custom_model"], cls._models, "custom_model")
 
     @classmethod
+    def is_named_family(cls, custom_action_dist: Any) -> bool:
+        """Whether `custom_action_dist` is the name of one of the library's distributions, and not of a registered one."""
+        return (
+            isinstance(custom_action_dist, str)
+            and custom_action_dist in _FAMILIES
+            and custom_action_dist not in cls._dists
+        )
+
+    @classmethod
     def get_custom_action_dist(cls, model_config: Mapping[str, Any]) -> type[ActionDistribution] | None:
         """The class that `custom_action_dist` gives; None where there is none, or one of the library's is named.
 
@@ -71,7 +88,7 @@ class ModelCatalog:
             ConfigError: it is no class derived from ActionDistribution.
         """
         given = model_config["custom_action_dist"]
-        if isinstance(given, str) and given in _BOX_FAMILIES and given not in cls._dists:
+        if cls.is_named_family(given):
             return None
         dist_class = _resolve(given, cls._dists, "custom_action_dist")
         if dist_class is not None and not (isinstance(dist_class, type) and issubclass(dist_class, ActionDistribution)):
@@ -93,7 +110,8 @@ class ModelCatalog:
 
         Discrete: Categorical. MultiDiscrete, MultiBinary: MultiCategorical. Box: DiagGaussian. Dict, Tuple:
         MultiActionDistribution over their leaves. `custom_action_dist` names another one for Box ("SquashedGaussian",
-        "Deterministic"), or is a class for the whole space.
+        "Beta", "Dirichlet", "Deterministic"), or "BinaryAutoregressive" for two binary choices, or is a class for the
+        whole space.
 
         Args:
             action_space: The env's.
@@ -118,7 +136,12 @@ class ModelCatalog:
         if custom is not None:
             width = int(custom.required_model_output_shape(action_space, model_config))
             return bind(custom, framework), width
+        if model_config["custom_action_dist"] == _PAIR:
+            return functools.partial(
+                _bound_class(f"{_PAIR}Distribution", framework), nested=_is_nested_pair(action_space)
+            ), 6
         leaves = _leaves(action_space, model_config, normalized)
+        _require_a_box(action_space, model_config)
         makers = [leaf.bound(framework) for leaf in leaves]
         if not isinstance(action_space, spaces.Dict | spaces.Tuple):
             return makers[0], leaves[0].width
@@ -136,6 +159,8 @@ class ModelCatalog:
         if custom is not None:
             width = int(custom.required_model_output_shape(action_space, model_config))
             return tuple(range(width // 2, width)) if issubclass(custom, DiagGaussian) else ()
+        if model_config["custom_action_dist"] == _PAIR:
+            return ()
         columns: list[int] = []
         start = 0
         for leaf in _leaves(action_space, model_config, normalized=True):
@@ -153,7 +178,7 @@ class ModelCatalog:
         Raises:
             ConfigError: the distribution is a class of the user's own, whose inputs are no logits of the choices.
         """
-        mask = next((part for part in parts_of(obs_space) if part.kind == "action_mask"), None)
+        mask = mask_of(obs_space)
         if mask is None:
             return ()
         custom = cls.get_custom_action_dist(model_config)
@@ -226,7 +251,7 @@ def bind(dist_class: type[ActionDistribution], framework: str) -> type[ActionDis
             f"{framework} is needed: derive it from {package}.{base}, or write it over self.ops."
         )
     members = {}
-    if issubclass(dist_class, MultiCategorical):
+    if issubclass(dist_class, MultiCategorical | BinaryAutoregressiveDistribution):
         members["_categorical"] = _bound_class("Categorical", framework)
     return type(f"{prefix}{dist_class.__name__}", (wrapper, dist_class), members)
 
@@ -276,16 +301,54 @@ def _box_leaf(space: spaces.Box, model_config: Mapping[str, Any], normalized: bo
     parameters: dict[str, Any] = {} if len(space.shape) == 1 else {"action_shape": space.shape}
     if family == "Deterministic":
         return _Leaf(family, size, parameters)
-    if family == "SquashedGaussian":
+    if family == "Dirichlet":
+        if len(space.shape) != 1 or size < 2 or (space.low != 0).any() or (space.high != 1).any():
+            raise UnsupportedSpaceError(
+                f"Dirichlet gives two shares or more that sum to 1: it needs an action space Box(0, 1, (n,)), not {space}."
+            )
+        return _Leaf(family, size, {"low": -1.0, "high": 1.0} if normalized else {})
+    if family in ("SquashedGaussian", "Beta"):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise UnsupportedSpaceError(
-                f"SquashedGaussian needs an action space bounded on both sides, but got {space}. "
+                f"{family} needs an action space bounded on both sides, but got {space}. "
                 "Leave model.custom_action_dist at None for DiagGaussian."
             )
         parameters["action_shape"] = space.shape
         if not normalized:
             parameters |= {"low": space.low.astype(np.float32), "high": space.high.astype(np.float32)}
     return _Leaf(family, 2 * size, parameters)
+
+
+def _is_nested_pair(space: spaces.Space) -> bool:
+    """Whether a space of two binary choices has actions that are tuples.
+
+    Raises:
+        UnsupportedSpaceError: it is another space.
+    """
+    if isinstance(space, spaces.Tuple) and len(space.spaces) == 2:
+        if all(isinstance(part, spaces.Discrete) and part.n == 2 for part in space.spaces):
+            return True
+    elif isinstance(space, spaces.MultiDiscrete) and space.nvec.tolist() == [2, 2] or isinstance(space, spaces.MultiBinary) and space.shape == (2,):
+        return False
+    raise UnsupportedSpaceError(
+        f"{_PAIR} is for two binary choices: Tuple(Discrete(2), Discrete(2)), MultiDiscrete([2, 2]) or MultiBinary(2), "
+        f"but the action space is {space}. Leave model.custom_action_dist at None."
+    )
+
+
+def _require_a_box(space: spaces.Space, model_config: Mapping[str, Any]) -> None:
+    """Refuses the name of a family for Box spaces where there is no such space."""
+
+    def has_box(part: spaces.Space) -> bool:
+        if isinstance(part, spaces.Dict):
+            return any(has_box(child) for child in part.spaces.values())
+        return isinstance(part, spaces.Box) or (isinstance(part, spaces.Tuple) and any(map(has_box, part.spaces)))
+
+    family = model_config["custom_action_dist"]
+    if family is not None and not has_box(space):
+        raise UnsupportedSpaceError(
+            f"model.custom_action_dist: {family!r} is for Box actions, but the action space is {space}. Leave it at None."
+        )
 
 
 def _bound_class(family: str, framework: str) -> Any:

@@ -98,6 +98,11 @@ def parts_of(space: spaces.Box) -> tuple[ObsPart, ...]:
     return (ObsPart("vector", 0, shape),) if len(shape) == 1 else (ObsPart("image", 0, (*shape, 1)[:3]),)
 
 
+def mask_of(space: spaces.Box) -> ObsPart | None:
+    """The action mask in rows of an encoded space; None without."""
+    return space.mask if isinstance(space, EncodedSpace) else None
+
+
 def num_features(space: spaces.Box) -> int | None:
     """How many leading columns of a row filters normalise; None: all, of whatever shape."""
     return space.num_features if isinstance(space, EncodedSpace) else None

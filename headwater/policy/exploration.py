@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from headwater.errors import ConfigError, UnsupportedSpaceError
+from headwater.policy.distributions.categorical import MASKED_LOGIT
 
 
 class StochasticSampling:
@@ -20,15 +21,21 @@ class StochasticSampling:
         random_timesteps: So many env steps of the run are uniformly random first. Their log-probabilities are still the
             policy's, so they suit algorithms that do not correct for who acted.
         normalized: Box actions are in [-1, 1] (`normalize_actions`) rather than in the env's units.
+        masked: Actions are masked. Random steps keep to the mask; a Box beside it is standard normal then.
     """
 
-    def __init__(self, action_space: spaces.Space, random_timesteps: int = 0, normalized: bool = True) -> None:
+    def __init__(
+        self, action_space: spaces.Space, random_timesteps: int = 0, normalized: bool = True, masked: bool = False
+    ) -> None:
         self.action_space = action_space
         self.random_timesteps = random_timesteps
         self.normalized = normalized
+        self.masked = masked
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], action_space: spaces.Space) -> StochasticSampling:
+    def from_config(
+        cls, config: Mapping[str, Any], action_space: spaces.Space, masked: bool = False
+    ) -> StochasticSampling:
         """As `exploration_config` says.
 
         Raises:
@@ -38,15 +45,17 @@ class StochasticSampling:
         kind = settings.pop("type", "StochasticSampling")
         if kind != cls.__name__:
             raise ConfigError(f"exploration_config: its type must be {cls.__name__!r}, but {kind!r} came.")
-        return cls(action_space, normalized=config["normalize_actions"], **settings)
+        return cls(action_space, normalized=config["normalize_actions"], masked=masked, **settings)
 
     def get_actions(self, dist: Any, rng: Any, explore: bool, timestep: int) -> Any:
         """Actions for each row of `dist`; `timestep` is the number of env steps before them."""
         if not explore:
             return dist.deterministic_sample()
-        if timestep < self.random_timesteps:
-            return random_actions(self.action_space, len(dist.inputs), rng, self.normalized)
-        return dist.sample(rng)
+        if timestep >= self.random_timesteps:
+            return dist.sample(rng)
+        if self.masked:
+            return dist.with_inputs(dist.ops.where(dist.inputs > MASKED_LOGIT / 2, 0.0, dist.inputs)).sample(rng)
+        return random_actions(self.action_space, len(dist.inputs), rng, self.normalized)
 
 
 def random_actions(space: spaces.Space, num_rows: int, rng: Any, normalized: bool) -> Any:

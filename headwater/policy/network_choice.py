@@ -8,7 +8,7 @@ from typing import Any
 from gymnasium import spaces
 
 from headwater.errors import ConfigError
-from headwater.policy.encoded_space import ObsPart, parts_of
+from headwater.policy.encoded_space import ObsPart, mask_of, parts_of
 from headwater.policy.network_description import (
     ActionMask,
     Attention,
@@ -42,7 +42,7 @@ def choose_network(
     sees_images = any(part.kind == "image" for part in parts)
     shared = model_config["vf_share_layers"]
     if shared == "auto":
-        shared = sees_images or model_config["memory"] is not None
+        shared = sees_images
     policy_width = num_outputs - len(free_columns)
     trunk: list[Layer] = []
     policy: list[Layer] = []
@@ -53,7 +53,7 @@ def choose_network(
     else:
         policy, policy_inputs = _body("policy", parts, model_config)
         value, value_inputs = _body("value", parts, model_config)
-    mask = next((part for part in parts if part.kind == "action_mask"), None)
+    mask = mask_of(obs_space)
     inputs = sum(part.size for part in parts if part.kind != "action_mask")
     return NetworkDescription(
         observation_shape=shape,

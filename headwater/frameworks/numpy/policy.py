@@ -41,6 +41,7 @@ from headwater.frameworks.numpy.networks import make_network
 from headwater.frameworks.numpy.ops import NUMPY_OPS
 from headwater.frameworks.ops import Ops
 from headwater.policy.catalog import ModelCatalog
+from headwater.policy.encoded_space import mask_of
 from headwater.policy.exploration import StochasticSampling
 from headwater.policy.network_description import Conv, NetworkDescription
 from headwater.policy.policy import Acted, Policy, Weights
@@ -95,7 +96,8 @@ class ActingPolicy(Policy):
         self.dist_class, self.num_outputs = ModelCatalog.get_action_dist(
             action_space, config["model"], self._acting_framework(), config["normalize_actions"]
         )
-        self.exploration = StochasticSampling.from_config(config, action_space)
+        masked = mask_of(observation_space) is not None
+        self.exploration = StochasticSampling.from_config(config, action_space, masked)
         self.seed: Any = np.random.SeedSequence().entropy if config["seed"] is None else config["seed"]
         self._acting_rng = NUMPY_OPS.generator(self._stream(1))
         self._rows_acted = 0

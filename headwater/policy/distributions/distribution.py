@@ -99,10 +99,14 @@ class ActionDistribution(ABC):
 
         Neither values nor gradients of the replaced inputs survive, be they NaN: for losses over padded batches.
         """
+        return self.with_inputs(self.ops.where(mask[..., None], self.inputs, 0.0))
+
+    def with_inputs(self, inputs: Array) -> Self:
+        """The same distribution of other inputs, [B, K]."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.last_sample = None
-        other._bind(self.ops.where(mask[..., None], self.inputs, 0.0))
+        other._bind(inputs)
         return other
 
     # -- for families
