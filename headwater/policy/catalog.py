@@ -73,7 +73,7 @@ class ModelCatalog:
 
     @classmethod
     def is_named_family(cls, custom_action_dist: Any) -> bool:
-        """Whether `custom_action_dist` is the name of one of the library's distributions, and not of a registered one."""
+        """Whether it is the name of one of the library's distributions, and not of a registered one."""
         return (
             isinstance(custom_action_dist, str)
             and custom_action_dist in _FAMILIES
@@ -304,7 +304,8 @@ def _box_leaf(space: spaces.Box, model_config: Mapping[str, Any], normalized: bo
     if family == "Dirichlet":
         if len(space.shape) != 1 or size < 2 or (space.low != 0).any() or (space.high != 1).any():
             raise UnsupportedSpaceError(
-                f"Dirichlet gives two shares or more that sum to 1: it needs an action space Box(0, 1, (n,)), not {space}."
+                f"Dirichlet gives two shares or more that sum to 1: it needs an action space Box(0, 1, (n,)), "
+                f"not {space}."
             )
         return _Leaf(family, size, {"low": -1.0, "high": 1.0} if normalized else {})
     if family in ("SquashedGaussian", "Beta"):
@@ -325,10 +326,9 @@ def _is_nested_pair(space: spaces.Space) -> bool:
     Raises:
         UnsupportedSpaceError: it is another space.
     """
-    if isinstance(space, spaces.Tuple) and len(space.spaces) == 2:
-        if all(isinstance(part, spaces.Discrete) and part.n == 2 for part in space.spaces):
-            return True
-    elif isinstance(space, spaces.MultiDiscrete) and space.nvec.tolist() == [2, 2] or isinstance(space, spaces.MultiBinary) and space.shape == (2,):
+    if isinstance(space, spaces.Tuple) and [getattr(part, "n", None) for part in space.spaces] == [2, 2]:
+        return True
+    if space in (spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(2)):
         return False
     raise UnsupportedSpaceError(
         f"{_PAIR} is for two binary choices: Tuple(Discrete(2), Discrete(2)), MultiDiscrete([2, 2]) or MultiBinary(2), "
@@ -347,7 +347,8 @@ def _require_a_box(space: spaces.Space, model_config: Mapping[str, Any]) -> None
     family = model_config["custom_action_dist"]
     if family is not None and not has_box(space):
         raise UnsupportedSpaceError(
-            f"model.custom_action_dist: {family!r} is for Box actions, but the action space is {space}. Leave it at None."
+            f"model.custom_action_dist: {family!r} is for Box actions, but the action space is {space}. "
+            "Leave it at None."
         )
 
 

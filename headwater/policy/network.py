@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from headwater.frameworks.ops import Array, Ops
+from headwater.policy.distributions.categorical import MASKED_LOGIT
 from headwater.policy.network_description import (
     Attention,
     Branches,
@@ -25,9 +26,6 @@ from headwater.policy.network_description import (
     Lstm,
     NetworkDescription,
 )
-
-# The logit of a choice that is not allowed: its probability is exactly 0, and sums with it stay finite.
-MASKED_LOGIT = -1e38
 
 _LOWEST_SCORE = -1e9  # of what attention must not see
 _EPSILON = 1e-5  # keeps layer norm from dividing by 0

@@ -182,7 +182,7 @@ def test_atari_stack():
     shapes = network.weight_shapes()
     assert shapes["shared/conv_0/kernel"] == (32, 8, 8, 4)
     assert shapes["shared/conv_2/kernel"] == (64, 3, 3, 64)
-    assert shapes["shared/dense_0/kernel"] == (7 * 7 * 64, 512)
+    assert shapes["shared/post_0/kernel"] == (7 * 7 * 64, 512)
     assert network.scale == pytest.approx(1 / 255)
 
 
@@ -190,7 +190,7 @@ def test_atari_stack():
 @given(height=st.integers(1, 260), width=st.integers(1, 260))
 def test_any_image_size_gets_a_network(height, width):
     network = ModelCatalog.get_network(image(height, width, 3), 2, MODEL)
-    features = network.weight_shapes()["shared/dense_0/kernel"][0]
+    features = network.weight_shapes()["shared/post_0/kernel"][0]
     assert 1 <= features <= 11 * 11 * 64
     assert all(min(layer.kernel) >= 1 for layer in network.shared if isinstance(layer, Conv))
     assert len(default_filters(height, width)) <= 7

@@ -5,9 +5,12 @@ from headwater.errors import require
 require("jax", "jax")
 
 from headwater.frameworks.jax.distributions import (  # noqa: E402
+    JAXBeta,
+    JAXBinaryAutoregressiveDistribution,
     JAXCategorical,
     JAXDeterministic,
     JAXDiagGaussian,
+    JAXDirichlet,
     JAXDistribution,
     JAXGumbelSoftmax,
     JAXMultiActionDistribution,
@@ -19,9 +22,12 @@ from headwater.frameworks.jax.ops import JAX_OPS, JaxOps  # noqa: E402
 
 __all__ = [
     "JAX_OPS",
+    "JAXBeta",
+    "JAXBinaryAutoregressiveDistribution",
     "JAXCategorical",
     "JAXDeterministic",
     "JAXDiagGaussian",
+    "JAXDirichlet",
     "JAXDistribution",
     "JAXGumbelSoftmax",
     "JAXMultiActionDistribution",

@@ -67,6 +67,18 @@ class JAXSquashedGaussian(JAXDistribution, families.SquashedGaussian):
     pass
 
 
+class JAXBeta(JAXDistribution, families.Beta):
+    pass
+
+
+class JAXDirichlet(JAXDistribution, families.Dirichlet):
+    pass
+
+
+class JAXBinaryAutoregressiveDistribution(JAXDistribution, families.BinaryAutoregressiveDistribution):
+    _categorical = JAXCategorical
+
+
 class JAXDeterministic(JAXDistribution, families.Deterministic):
     pass
 

@@ -37,6 +37,18 @@ class NumpySquashedGaussian(NumpyDistributionWrapper, families.SquashedGaussian)
     pass
 
 
+class NumpyBeta(NumpyDistributionWrapper, families.Beta):
+    pass
+
+
+class NumpyDirichlet(NumpyDistributionWrapper, families.Dirichlet):
+    pass
+
+
+class NumpyBinaryAutoregressiveDistribution(NumpyDistributionWrapper, families.BinaryAutoregressiveDistribution):
+    _categorical = NumpyCategorical
+
+
 class NumpyDeterministic(NumpyDistributionWrapper, families.Deterministic):
     pass
 

@@ -5,7 +5,7 @@
     {"format": "headwater-policy", "version": 1,
      "observation_space": ..., "action_space": ...,    as headwater.envs.space_json writes spaces
      "network": ...,                                   NetworkDescription.to_json()
-     "action_dist": null | "SquashedGaussian" | "Deterministic",
+     "action_dist": null | "SquashedGaussian" | ...,    as model.custom_action_dist names it
      "free_log_std": bool, "normalize_actions": bool,
      "explore": bool, "exploration_config": {...}}
 
@@ -28,6 +28,7 @@ from safetensors.numpy import load_file, save_file
 
 from headwater.envs.space_json import space_from_json, space_to_json
 from headwater.errors import CheckpointError, ConfigError, HeadwaterError
+from headwater.policy.catalog import ModelCatalog
 from headwater.policy.network_description import NetworkDescription
 
 FORMAT, VERSION = "headwater-policy", 1
@@ -58,7 +59,7 @@ def write_export(
         ConfigError: the network or the distribution is a class of the user's own, which a file cannot hold.
     """
     dist = config["model"]["custom_action_dist"]
-    if network is None or not (dist is None or isinstance(dist, str) and dist in ("SquashedGaussian", "Deterministic")):
+    if network is None or not (dist is None or ModelCatalog.is_named_family(dist)):
         what = "custom_model" if network is None else "custom_action_dist"
         raise ConfigError(
             f"export_model: model.{what} is code of your own ({config['model'][what]!r}), which an export cannot hold. "

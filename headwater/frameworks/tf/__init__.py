@@ -35,9 +35,12 @@ def _import_tensorflow() -> None:
 _import_tensorflow()
 
 from headwater.frameworks.tf.distributions import (  # noqa: E402
+    Beta,
+    BinaryAutoregressiveDistribution,
     Categorical,
     Deterministic,
     DiagGaussian,
+    Dirichlet,
     GumbelSoftmax,
     MultiActionDistribution,
     MultiCategorical,
@@ -48,9 +51,12 @@ from headwater.frameworks.tf.ops import TF_OPS, TFGenerator, TFOps  # noqa: E402
 
 __all__ = [
     "TF_OPS",
+    "Beta",
+    "BinaryAutoregressiveDistribution",
     "Categorical",
     "Deterministic",
     "DiagGaussian",
+    "Dirichlet",
     "GumbelSoftmax",
     "MultiActionDistribution",
     "MultiCategorical",

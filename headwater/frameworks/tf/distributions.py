@@ -80,6 +80,18 @@ class SquashedGaussian(TFActionDistribution, families.SquashedGaussian):
     pass
 
 
+class Beta(TFActionDistribution, families.Beta):
+    pass
+
+
+class Dirichlet(TFActionDistribution, families.Dirichlet):
+    pass
+
+
+class BinaryAutoregressiveDistribution(TFActionDistribution, families.BinaryAutoregressiveDistribution):
+    _categorical = Categorical
+
+
 class Deterministic(TFActionDistribution, families.Deterministic):
     pass
 

@@ -1,9 +1,12 @@
 """torch: the only package of headwater that imports it."""
 
 from headwater.frameworks.torch.distributions import (
+    TorchBeta,
+    TorchBinaryAutoregressiveDistribution,
     TorchCategorical,
     TorchDeterministic,
     TorchDiagGaussian,
+    TorchDirichlet,
     TorchDistributionWrapper,
     TorchGumbelSoftmax,
     TorchMultiActionDistribution,
@@ -14,9 +17,12 @@ from headwater.frameworks.torch.ops import TORCH_OPS, TorchGenerator, TorchOps
 
 __all__ = [
     "TORCH_OPS",
+    "TorchBeta",
+    "TorchBinaryAutoregressiveDistribution",
     "TorchCategorical",
     "TorchDeterministic",
     "TorchDiagGaussian",
+    "TorchDirichlet",
     "TorchDistributionWrapper",
     "TorchGenerator",
     "TorchGumbelSoftmax",

@@ -52,6 +52,18 @@ class TorchSquashedGaussian(TorchDistributionWrapper, families.SquashedGaussian)
     pass
 
 
+class TorchBeta(TorchDistributionWrapper, families.Beta):
+    pass
+
+
+class TorchDirichlet(TorchDistributionWrapper, families.Dirichlet):
+    pass
+
+
+class TorchBinaryAutoregressiveDistribution(TorchDistributionWrapper, families.BinaryAutoregressiveDistribution):
+    _categorical = TorchCategorical
+
+
 class TorchDeterministic(TorchDistributionWrapper, families.Deterministic):
     pass
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from headwater.frameworks.torch.ops import TORCH_OPS
-from headwater.policy.network import MASKED_LOGIT, masked_logits
+from headwater.policy.distributions.categorical import MASKED_LOGIT
+from headwater.policy.network import masked_logits
 from headwater.policy.network_description import Dense, NetworkDescription
 
 _KEPT_SIZES = 4

@@ -11,6 +11,9 @@ from headwater.policy.distributions.distribution import ActionDistribution
 # What stands for log(0): its exponential is exactly 0 and its products with 0 are 0, where those of -inf are NaN.
 LOG_ZERO = -1e30
 
+# The logit of a choice that is not allowed: its probability is exactly 0, and sums with it stay finite.
+MASKED_LOGIT = -1e38
+
 # 1 - 2**-23, the largest factor which keeps u * total below total in float32 even where u was rounded up to 1.
 _BELOW_ONE = 1.0 - 2.0**-23
 
@@ -26,9 +29,11 @@ class Categorical(ActionDistribution):
         inputs: [B, K] logits, in any scale.
         model: see ActionDistribution.
         temperature: above 0; larger flattens the distribution. The caller's inputs stay as they are.
+        action_mask: [B, K] booleans or 0 and 1: which choices are allowed; None: all.
 
     Raises:
-        DistributionError: the temperature is not above 0; from `sample`, logits are NaN or leave no choice possible.
+        DistributionError: the temperature is not above 0; from `sample` and `deterministic_sample`, logits are NaN or
+            no choice is allowed.
 
     Example:
         >>> import numpy as np
@@ -40,15 +45,18 @@ class Categorical(ActionDistribution):
         [1, 0]
     """
 
-    def __init__(self, inputs: Array, model: Any = None, temperature: float = 1.0) -> None:
+    def __init__(
+        self, inputs: Array, model: Any = None, temperature: float = 1.0, action_mask: Array | None = None
+    ) -> None:
         if not temperature > 0 or math.isinf(temperature):
             raise DistributionError(f"{type(self).__name__}: temperature must be a number above 0, not {temperature!r}")
         self.temperature = temperature
+        self.action_mask = None if action_mask is None else self.ops.asarray(action_mask)
         super().__init__(inputs, model)
 
     def _bind(self, inputs: Array) -> None:
         self.inputs = inputs
-        self.logits = inputs if self.temperature == 1.0 else inputs / self.temperature
+        self.logits = self._allowed(inputs if self.temperature == 1.0 else inputs / self.temperature)
         self._log_probs: Array = None
         self._probs: Array = None
 
@@ -76,19 +84,22 @@ class Categorical(ActionDistribution):
     def sample_from(self, uniform: Array) -> Array:
         """int64 [B]: where uniform numbers [B] in [0, 1] fall on the running sums of the probabilities."""
         ops, logits = self.ops, self.logits
-        weights = ops.exp(logits - ops.max(logits, -1, keepdims=True))
+        # Where nothing is allowed all weights are 0; where logits are NaN, so is the total.
+        weights = ops.exp(logits - ops.maximum(ops.max(logits, -1, keepdims=True), LOG_ZERO))
         sums = ops.cumsum(weights)
         total = sums[..., -1]
-        ops.check(ops.isfinite(total), self._bad_logits)
+        ops.check(total > 0, self._bad_logits)
         return ops.searchsorted(sums, uniform * (total * _BELOW_ONE))
 
     def _deterministic_sample(self) -> Array:
+        self.ops.check(self.ops.max(self.logits, -1) > LOG_ZERO, self._bad_logits)
         return self.ops.argmax(self.logits)
 
     def logp(self, actions: Array) -> Array:
-        """[B]: log-probability of integer actions [B]; floats that are whole numbers serve too."""
+        """[B]: log-probability of integer actions [B] (whole floats serve too); -inf for one that is not allowed."""
         actions = self.ops.to_index(self._as_actions(actions), "action")
-        return self.ops.pick(self.log_probs, actions, "action")
+        logp = self.ops.pick(self.log_probs, actions, "action")
+        return self.ops.where(logp <= LOG_ZERO, -math.inf, logp)
 
     def entropy(self) -> Array:
         return -self.ops.sum(self.probs * self.log_probs, -1)
@@ -101,11 +112,14 @@ class Categorical(ActionDistribution):
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
         return int(action_space.n)
 
+    def _allowed(self, logits: Array) -> Array:
+        return logits if self.action_mask is None else self.ops.where(self.action_mask > 0, logits, MASKED_LOGIT)
+
     def _bad_logits(self) -> str:
         logits = self.ops.to_numpy(self.logits).reshape(-1, self.ops.shape(self.logits)[-1])
-        row = int((logits.max(-1) - logits.max(-1) != 0).argmax())
+        row = int((~(logits.max(-1) > LOG_ZERO) | (logits.max(-1) == math.inf)).argmax())
         return (
             f"{type(self).__name__}: row {row} has the logits {logits[row].tolist()}, from which nothing can be "
-            "sampled. NaN comes from a diverged network (lower lr, or set grad_clip), -inf throughout from a mask "
-            "that allows no action"
+            "chosen. NaN comes from a diverged network (lower lr, or set grad_clip), -1e38 or -inf throughout from a "
+            "mask that allows no action"
         )

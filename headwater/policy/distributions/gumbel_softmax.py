@@ -39,7 +39,7 @@ class GumbelSoftmax(Categorical):
 
     def _bind(self, inputs: Array) -> None:
         super()._bind(inputs)
-        self.logits = inputs  # the temperature is the relaxation's, not the choice's
+        self.logits = self._allowed(inputs)  # the temperature is the relaxation's, not the choice's
 
     @property
     def action_shape(self) -> Shape:

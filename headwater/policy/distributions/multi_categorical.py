@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from headwater.frameworks.ops import Array, DistributionError, RandomSource, Shape
-from headwater.policy.distributions.categorical import Categorical
+from headwater.policy.distributions.categorical import MASKED_LOGIT, Categorical
 from headwater.policy.distributions.distribution import ActionDistribution, require_width
 
 
@@ -19,6 +19,7 @@ class MultiCategorical(ActionDistribution):
         model: see ActionDistribution.
         input_lens: how many choices each of the k has, in row-major order of the action.
         action_shape: the shape of one action, of k entries; (k,) by default.
+        action_mask: [B, sum(input_lens)] booleans or 0 and 1: which choices are allowed; None: all.
 
     Raises:
         DistributionError: the inputs' width is not sum(input_lens), or action_shape has not k entries.
@@ -41,6 +42,7 @@ class MultiCategorical(ActionDistribution):
         model: Any = None,
         input_lens: Sequence[int] = (),
         action_shape: Sequence[int] | None = None,
+        action_mask: Array | None = None,
     ) -> None:
         self.input_lens = [int(n) for n in input_lens]
         self._action_shape = (len(self.input_lens),) if action_shape is None else tuple(action_shape)
@@ -49,12 +51,15 @@ class MultiCategorical(ActionDistribution):
                 f"{type(self).__name__}: input_lens has {len(self.input_lens)} entries, but an action of shape "
                 f"{self._action_shape} has {math.prod(self._action_shape)}: give one input length for each entry"
             )
+        self.action_mask = None if action_mask is None else self.ops.asarray(action_mask)
         super().__init__(inputs, model)
 
     def _bind(self, inputs: Array) -> None:
         require_width(self, inputs, sum(self.input_lens), f"the sum of input_lens {self.input_lens}")
         self.inputs = inputs
         lens, ops = self.input_lens, self.ops
+        if self.action_mask is not None:
+            inputs = ops.where(self.action_mask > 0, inputs, MASKED_LOGIT)
         # Equal lengths make one Categorical over [B, k, n]: no loop over k.
         self._grid = len(set(lens)) == 1
         if self._grid:

@@ -6,21 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from headwater.frameworks.ops import Array, DistributionError, RandomSource
+from headwater.frameworks.ops import Array, RandomSource
+from headwater.policy.distributions.bounds import EDGE, Bounded
 from headwater.policy.distributions.gaussian import DiagGaussian
 
 MIN_LOG_STD, MAX_LOG_STD = -20.0, 2.0
 
-# Actions nearer to a bound than this, as a share of half the range, are read as if they were this near.
-_EDGE = 1e-6
-
-# Bounds beyond this stand for no bound at all; their difference would overflow float32.
-_LARGEST = 1e38
-
 _LOG_2 = math.log(2.0)
 
 
-class SquashedGaussian(DiagGaussian):
+class SquashedGaussian(Bounded, DiagGaussian):
     """y = low + (tanh(u) + 1) (high - low) / 2 with u ~ DiagGaussian(mean, log_std), log_std clipped to [-20, 2].
 
     logp(y) = sum over dimensions of log N(u) - log dy/du, where dy/du = (1 - tanh(u)^2) (high - low) / 2, and
@@ -61,17 +56,15 @@ class SquashedGaussian(DiagGaussian):
         high: Any = 1.0,
         action_shape: Sequence[int] | None = None,
     ) -> None:
-        self.low, self.high = self._checked_bounds(low, high)
-        if action_shape is None and not isinstance(self.low, float):
-            action_shape = tuple(self.low.shape) or None
-        super().__init__(inputs, model, action_shape)
+        self._set_bounds(low, high)
+        DiagGaussian.__init__(self, inputs, model, self._shape_of_bounds if action_shape is None else action_shape)
 
     def _bind(self, inputs: Array) -> None:
         super()._bind(inputs)
         ops = self.ops
         self.log_std = ops.clip(self.log_std, MIN_LOG_STD, MAX_LOG_STD)
-        self._low, self._high = (self._as_row(bound) for bound in (self.low, self.high))
-        self._half_range = 0.5 * (self._high - self._low)
+        self._bind_bounds()
+        self._half_range = 0.5 * self._range
 
     def _sample(self, rng: RandomSource | None) -> Array:
         return self._shaped(self._squash(self._draw(rng)))
@@ -83,10 +76,10 @@ class SquashedGaussian(DiagGaussian):
         """[B]: log-density of actions [B, *action_shape] or [B, A]; -inf outside the bounds, finite on them."""
         ops = self.ops
         y = self._flat(actions)
-        edge = 1.0 - _EDGE
+        edge = 1.0 - 2.0 * EDGE
         u = ops.atanh(ops.clip((y - self._low) / self._half_range - 1.0, -edge, edge))
         density = ops.sum(self._normal_logp(u) - self._log_slope(u), -1)
-        return ops.where(ops.all((y >= self._low) & (y <= self._high), -1), density, -math.inf)
+        return ops.where(self._is_within(y), density, -math.inf)
 
     def entropy(self) -> Array:
         """[B]: an unbiased estimate with gradients, drawn from `self.rng`."""
@@ -95,19 +88,6 @@ class SquashedGaussian(DiagGaussian):
     def kl(self, other: Self) -> Array:
         self._check_bounds_of(other)
         return super().kl(other)
-
-    def _check_bounds_of(self, other: Self) -> None:
-        def message() -> str:
-            return (
-                f"{type(self).__name__}.kl: the bounds [{self.low}, {self.high}] and [{other.low}, {other.high}] "
-                "differ; the divergence is finite only between distributions over the same range"
-            )
-
-        same = (self._low == other._low) & (self._high == other._high)
-        if not isinstance(same, bool):
-            self.ops.check(same, message)
-        elif not same:
-            raise DistributionError(message())
 
     def _squash(self, u: Array) -> Array:
         y = self._low + (self.ops.tanh(u) + 1.0) * self._half_range
@@ -118,28 +98,3 @@ class SquashedGaussian(DiagGaussian):
         half_range = self._half_range
         log_half_range = math.log(half_range) if isinstance(half_range, float) else self.ops.log(half_range)
         return 2.0 * (_LOG_2 - u - self.ops.softplus(-2.0 * u)) + log_half_range
-
-    def _as_row(self, bound: float | Array) -> Array:
-        if isinstance(bound, float):
-            return bound
-        return self.ops.reshape(self.ops.to_float(self.ops.asarray(bound, like=self.inputs), like=self.inputs), (-1,))
-
-    def _checked_bounds(self, low: Any, high: Any) -> tuple[Any, Any]:
-        """Two floats, or two float32 arrays of one shape, on the host."""
-        ops = self.ops
-        if isinstance(low, (int, float)) and isinstance(high, (int, float)):
-            if -_LARGEST < low < high < _LARGEST:
-                return float(low), float(high)
-            raise DistributionError(self._bad_bounds(low, high))
-        low, high = ops.to_float(ops.asarray(low)), ops.to_float(ops.asarray(high))
-        if ops.shape(low) != ops.shape(high):
-            low, high = low + ops.zeros(ops.shape(high), high), high + ops.zeros(ops.shape(low), low)
-        good = (low > -_LARGEST) & (low < high) & (high < _LARGEST)
-        ops.check(good, lambda: self._bad_bounds(low.tolist(), high.tolist()))
-        return low, high
-
-    def _bad_bounds(self, low: Any, high: Any) -> str:
-        return (
-            f"{type(self).__name__} needs finite bounds with low < high, but got low={low} and high={high}: "
-            "for an unbounded space use DiagGaussian"
-        )
