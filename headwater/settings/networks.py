@@ -45,8 +45,7 @@ class ModelConfig(Settings):
     vf_share_layers: Annotated[Any, BeforeValidator(check_bool_or_auto)] = Field(
         default="auto",
         description="Whether policy and value function share the hidden layers and the memory; 'auto' shares with "
-        "images and with memory only. Sharing is cheaper, but the value loss then pulls on the policy's features (see "
-        "vf_loss_coeff).",
+        "images only. Sharing is cheaper, but the value loss then pulls on the policy's features (see vf_loss_coeff).",
         json_schema_extra={"kind": "bool | 'auto'"},
     )
     memory: Literal["lstm", "gru", "attention"] | None = Field(
