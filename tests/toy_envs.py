@@ -91,6 +91,18 @@ class EchoEnv(gym.Env):
         return np.array([self.t], np.float32), float(np.sum(action)), self.t >= self.length, False, {}
 
 
+class HiddenVelocities(gym.ObservationWrapper):
+    """CartPole that shows positions only: how fast they change must be remembered."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        bounds = np.array([4.8, 0.42], np.float32)
+        self.observation_space = spaces.Box(-bounds, bounds)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return observation[[0, 2]]
+
+
 class LinearCritic(torch.nn.Module):
     """V(obs) = obs[0] + 1; the policy's outputs are a parameter, zero at first."""
 

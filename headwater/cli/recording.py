@@ -83,9 +83,11 @@ def _run(trainer: Any, env: Any, episodes: int, explore: bool, seed: int | None)
         observation, _ = env.reset(seed=None if seed is None else seed + episode)
         total, length, over = 0.0, 0, False
         horizon = trainer.config["horizon"]
-        state = trainer.get_policy().get_initial_state()
+        state, action, reward = trainer.get_policy().get_initial_state(), None, None
         while not over:
-            action, state, _ = trainer.compute_action(observation, state, explore=explore, full_fetch=True)
+            action, state, _ = trainer.compute_action(
+                observation, state, action, reward, explore=explore, full_fetch=True
+            )
             observation, reward, terminated, truncated, _ = env.step(action)
             total, length = total + float(reward), length + 1
             over = bool(terminated or truncated) or (horizon is not None and length >= horizon)
