@@ -10,17 +10,24 @@ from headwater.frameworks.ops import Array
 from headwater.policy.catalog import ModelCatalog
 
 
-def make_custom_model(policy: Any) -> Any:
+def make_custom_model(policy: Any, name_by_keyword: bool = False) -> Any:
     """The policy's `custom_model`: Model(obs_space, action_space, num_outputs, model_config, name, **its config).
+
+    Args:
+        policy: Whose.
+        name_by_keyword: Give the name as `name=...` rather than by its place.
 
     Raises:
         ConfigError: it does not take these arguments.
     """
     model_config = policy.config["model"]
     model_class: Any = ModelCatalog.get_custom_model(model_config)
-    arguments = (policy.observation_space, policy.action_space, policy.num_outputs, model_config, "default_model")
+    arguments = [policy.observation_space, policy.action_space, policy.num_outputs, model_config]
+    name = "default_model"
     try:
-        return model_class(*arguments, **model_config["custom_model_config"])
+        if name_by_keyword:
+            return model_class(*arguments, name=name, **model_config["custom_model_config"])
+        return model_class(*arguments, name, **model_config["custom_model_config"])
     except TypeError as error:
         raise ConfigError(
             f"custom_model: {model_class!r} could not be made: {error}. A model is made as Model(obs_space, "

