@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headwater import ExportedPolicy, PPOTrainer, Trainer
+from headwater.cli.recording import _run
 from headwater.errors import ConfigError, HeadwaterError
 from tests.toy_envs import CounterEnv, HiddenVelocities
 from tests.trainers import SMALL, flat_weights, without_times
@@ -109,3 +110,22 @@ def test_evaluation_and_training_remember_apart(made: list[Trainer]) -> None:
             result = made[-1].train()
     assert result["evaluation"]["episodes_this_iter"] == 3
     assert np.array_equal(flat_weights(made[0]), flat_weights(made[1]))
+
+
+def test_a_recorded_episode_is_acted_with_its_memory(made: list[Trainer]) -> None:
+    made.append(PPOTrainer(SETTINGS, env=lambda context: HiddenVelocities(), logger_creator=False))
+    network: Any = made[0].get_policy().acting_network  # type: ignore[union-attr]
+    before, after, forward = [], [], network.forward
+
+    def watched(obs: np.ndarray, state: np.ndarray) -> Any:
+        result = forward(obs, state)
+        before.append(state)
+        after.append(result[2])
+        return result
+
+    network.forward = watched
+    _, lengths = _run(made[0], HiddenVelocities(), 2, False, 1)
+    starts = {0, lengths[0]}
+    for step, state in enumerate(before):
+        np.testing.assert_array_equal(state, 0 if step in starts else after[step - 1])
+    assert len(before) == sum(lengths) and after[-1].any()
