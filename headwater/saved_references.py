@@ -26,7 +26,12 @@ _EXPECTED = {
     ),
     "callbacks": ("headwater.callbacks.DefaultCallbacks",),
     "evaluation_config.callbacks": ("headwater.callbacks.DefaultCallbacks",),
-    "model.custom_model": ("torch.nn.modules.module.Module",),
+    "model.custom_model": (
+        "torch.nn.modules.module.Module",
+        "tensorflow.python.module.module.Module",
+        "keras.src.models.model.Model",
+        "flax.linen.module.Module",
+    ),
     "model.custom_action_dist": ("headwater.policy.distributions.distribution.ActionDistribution",),
     "model.custom_preprocessor": ("headwater.sampling.preprocessors.Encoder",),
 }

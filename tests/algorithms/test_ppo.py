@@ -16,6 +16,7 @@ from headwater.algorithms.ppo.ppo import (
     policy_class,
     warn_about_bad_reward_scales,
 )
+from tests.frameworks.policies import FRAMEWORKS
 from tests.trainers import SMALL
 
 
@@ -69,10 +70,13 @@ def test_bad_reward_scales_are_warned_of_once(
     assert not caplog.records
 
 
-def test_the_policy_class_is_made_once_and_named() -> None:
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_policy_class_is_made_once_and_named(framework: str) -> None:
     from headwater.algorithms import ppo
 
-    assert ppo.PPOTorchPolicy is policy_class("torch") and ppo.PPOTorchPolicy.__name__ == "PPOTorchPolicy"
+    name = {"torch": "PPOTorchPolicy", "tf2": "PPOTFPolicy", "jax": "PPOJAXPolicy"}[framework]
+    cls = policy_class(framework)
+    assert getattr(ppo, name) is cls and cls.__name__ == name and cls.framework == framework
 
 
 @pytest.mark.parametrize("settings", [{"use_critic": False, "use_gae": False}, {"use_gae": False}])
