@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
+from headwater.frameworks import jax as jax_side
 from headwater.frameworks import numpy as numpy_side
+from headwater.frameworks import tf as tf_side
 from headwater.frameworks import torch as torch_side
 
-SIDES = {"Numpy": numpy_side, "Torch": torch_side}
+SIDES = {"Numpy": numpy_side, "Torch": torch_side, "TF": tf_side, "JAX": jax_side}
 
 LOW, HIGH = np.array([-1.0, 0.0, -5.0], np.float32), np.array([1.0, 10.0, -4.0], np.float32)
 NESTED = Dict(
@@ -25,13 +27,13 @@ NESTED = Dict(
 
 
 class Specimen(NamedTuple):
-    make: Callable[[str], Callable]  # "Numpy" or "Torch" -> factory(inputs, model=None)
+    make: Callable[[str], Callable]  # of SIDES -> factory(inputs, model=None)
     width: int  # K
     action_shape: tuple[int, ...]
 
 
 def bind(side: str, name: str, **arguments: object) -> Callable:
-    return partial(getattr(SIDES[side], side + name), **arguments)
+    return partial(getattr(SIDES[side], ("" if side == "TF" else side) + name), **arguments)
 
 
 def bind_nested(side: str) -> Callable:
@@ -58,6 +60,11 @@ SPECIMENS = {
     "DiagGaussian of rank 2": Specimen(lambda s: bind(s, "DiagGaussian", action_shape=(2, 2)), 8, (2, 2)),
     "SquashedGaussian": Specimen(lambda s: bind(s, "SquashedGaussian"), 4, (2,)),
     "SquashedGaussian by dimension": Specimen(lambda s: bind(s, "SquashedGaussian", low=LOW, high=HIGH), 6, (3,)),
+    "Beta": Specimen(lambda s: bind(s, "Beta"), 4, (2,)),
+    "Beta by dimension": Specimen(lambda s: bind(s, "Beta", low=LOW, high=HIGH), 6, (3,)),
+    "Dirichlet": Specimen(lambda s: bind(s, "Dirichlet"), 4, (4,)),
+    "Dirichlet between bounds": Specimen(lambda s: bind(s, "Dirichlet", low=-1.0, high=1.0), 3, (3,)),
+    "BinaryAutoregressive": Specimen(lambda s: bind(s, "BinaryAutoregressiveDistribution"), 6, (2,)),
     "Deterministic": Specimen(lambda s: bind(s, "Deterministic"), 3, (3,)),
     "MultiActionDistribution": Specimen(bind_nested, 14, (6,)),
 }
@@ -73,4 +80,4 @@ def numpy_of(x: object) -> object:
         return {key: numpy_of(value) for key, value in x.items()}
     if isinstance(x, tuple):
         return tuple(numpy_of(value) for value in x)
-    return x if isinstance(x, np.ndarray) else x.detach().numpy()
+    return x.detach().numpy() if hasattr(x, "detach") else np.asarray(x)

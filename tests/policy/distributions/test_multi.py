@@ -21,7 +21,9 @@ either = pytest.mark.parametrize("side", SIDES)
 
 
 def make(side, rows=8, seed=0):
-    return NESTED_SPECIMEN.make(side)(inputs_for(NESTED_SPECIMEN, rows, seed))
+    dist = NESTED_SPECIMEN.make(side)(inputs_for(NESTED_SPECIMEN, rows, seed))
+    dist.rng = NumpyGenerator(seed)
+    return dist
 
 
 def parts_of(dist):
