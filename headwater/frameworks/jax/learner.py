@@ -6,9 +6,8 @@ comes in as numbers and arrays of few sizes, so that nothing compiles again: see
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -74,12 +73,11 @@ class JaxLearner(Learner):
     ) -> Outcome:
         numbers, zeros = _split_zeros(coeffs)
         plan = self._planner.plan(batch, orders, bounds, lambda: self._masks_rows(batch, coeffs))
-        with self._mode():
-            self._vector, self._state, key, sums, good, finite = self._phase(
-                self._vector, self._state, self._rng.key, plan.columns, plan.places, plan.sizes,
-                np.int32(plan.num_updates), np.int32(len(bounds)), np.float32(lr), numbers, zeros=zeros,
-                filling=plan.filling,
-            )  # fmt: skip
+        self._vector, self._state, key, sums, good, finite = self._call(
+            self._phase, self._vector, self._state, self._rng.key, plan.columns, plan.places, plan.sizes,
+            np.int32(plan.num_updates), np.int32(len(bounds)), np.float32(lr), numbers, zeros=zeros,
+            filling=plan.filling,
+        )  # fmt: skip
         self._rng.key = key
         self._renew_host()
         stats = {name: float(value) for name, value in jax.device_get(sums).items()}
@@ -88,21 +86,23 @@ class JaxLearner(Learner):
     def gradients(self, batch: Mapping[str, Array], coeffs: Mapping[str, float]) -> tuple[Array, dict[str, float]]:
         numbers, zeros = _split_zeros(coeffs)
         plan = self._planner.whole(batch, lambda: self._masks_rows(batch, coeffs))
-        with self._mode():
-            gradient, stats, self._rng.key = self._gradient(
-                self._vector, self._rng.key, plan.columns, plan.sizes, numbers, zeros=zeros, filling=plan.filling
-            )
+        gradient, stats, self._rng.key = self._call(
+            self._gradient, self._vector, self._rng.key, plan.columns, plan.sizes, numbers, zeros=zeros,
+            filling=plan.filling,
+        )  # fmt: skip
         return np.array(gradient), {name: float(value) for name, value in jax.device_get(stats).items()}
 
     def apply(self, gradient: Array, lr: float) -> bool:
-        with self._mode():
-            step = self._apply(self._vector, self._state, np.asarray(gradient), np.float32(0), np.float32(lr))
+        step = self._call(self._apply, self._vector, self._state, np.asarray(gradient), np.float32(0), np.float32(lr))
         self._vector, self._state = step.weights, step.state
         self._renew_host()
         return bool(step.good)
 
-    def _mode(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._compiles else jax.disable_jit()
+    def _call(self, function: Callable[..., Any], *arguments: Any, **static: Any) -> Any:
+        if self._compiles:
+            return function(*arguments, **static)
+        with jax.disable_jit():
+            return function(*self._placed(arguments), **static)
 
     # -- what is compiled ----------------------------------------------------------------------------------------------
 
