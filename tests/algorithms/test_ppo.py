@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headwater import PPOTrainer
+from headwater import PPOTrainer, Trainer
 from headwater.algorithms.ppo.ppo import (
     AdaptiveKL,
     PPOConfig,
@@ -77,6 +78,22 @@ def test_the_policy_class_is_made_once_and_named(framework: str) -> None:
     name = {"torch": "PPOTorchPolicy", "tf2": "PPOTFPolicy", "jax": "PPOJAXPolicy"}[framework]
     cls = policy_class(framework)
     assert getattr(ppo, name) is cls and cls.__name__ == name and cls.framework == framework
+
+
+@pytest.mark.parametrize("second", FRAMEWORKS)
+@pytest.mark.parametrize("first", FRAMEWORKS)
+def test_a_checkpoint_of_one_framework_goes_on_in_another(first: str, second: str, tmp_path: Path) -> None:
+    config = {**SMALL, "framework": first, "kl_coeff": 0.2}
+    with PPOTrainer(config, env="CartPole-v1", logger_creator=False) as trainer:
+        trainer.train()
+        path = trainer.save(tmp_path)
+        expected = trainer.train()
+    with Trainer.from_checkpoint(path, {"framework": second}, logger_creator=False) as trainer:
+        assert trainer.get_policy().framework == second
+        result = trainer.train()
+    assert result["timesteps_total"] == expected["timesteps_total"]
+    stats, others = (r["info"]["learner"]["default_policy"] for r in (result, expected))
+    assert stats == pytest.approx(others, rel=1e-2, abs=1e-3)
 
 
 @pytest.mark.parametrize("settings", [{"use_critic": False, "use_gae": False}, {"use_gae": False}])
