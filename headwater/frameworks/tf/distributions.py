@@ -23,7 +23,7 @@ class TFActionDistribution(families.ActionDistribution):
         >>> dist = Categorical(np.zeros((2, 4), np.float32))
         >>> dist.sample_op is dist.sample_op
         True
-        >>> dist.sampled_action_logp_op.numpy().round(4).tolist()
+        >>> [round(x, 4) for x in dist.sampled_action_logp_op.numpy().tolist()]
         [-1.3863, -1.3863]
         >>> dist.sample() is dist.sample_op
         True

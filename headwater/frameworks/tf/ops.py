@@ -15,7 +15,6 @@ import tensorflow as tf
 from headwater.frameworks.numpy.ops import NUMPY_OPS, index_message
 from headwater.frameworks.ops import DistributionError, Ops, RandomGenerator, RandomSource, Shape
 
-
 _UNROLLED_STEPS = 32
 
 
