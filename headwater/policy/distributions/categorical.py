@@ -58,13 +58,16 @@ class Categorical(ActionDistribution):
         self.inputs = inputs
         self.logits = self._allowed(inputs if self.temperature == 1.0 else inputs / self.temperature)
         self._log_probs: Array = None
+        self._may_vanish = True  # False where an eager framework has seen that no log-probability was cut off
         self._probs: Array = None
 
     @property
     def log_probs(self) -> Array:
         """[B, K]: log-probabilities, not below LOG_ZERO."""
         if self._log_probs is None:
-            self._log_probs = self.ops.clip(self.ops.log_softmax(self.logits), LOG_ZERO)
+            log_probs = self.ops.log_softmax(self.logits)
+            self._log_probs = self.ops.clip(log_probs, LOG_ZERO)
+            self._may_vanish = self._log_probs is not log_probs
         return self._log_probs
 
     @property
@@ -99,7 +102,7 @@ class Categorical(ActionDistribution):
         """[B]: log-probability of integer actions [B] (whole floats serve too); -inf for one that is not allowed."""
         actions = self.ops.to_index(self._as_actions(actions), "action")
         logp = self.ops.pick(self.log_probs, actions, "action")
-        return self.ops.where(logp <= LOG_ZERO, -math.inf, logp)
+        return self.ops.where(logp <= LOG_ZERO, -math.inf, logp) if self._may_vanish else logp
 
     def entropy(self) -> Array:
         return -self.ops.sum(self.probs * self.log_probs, -1)
