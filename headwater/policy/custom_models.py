@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from headwater.errors import ConfigError
-from headwater.frameworks.ops import Array
+from headwater.frameworks.ops import Array, Ops
 from headwater.policy.catalog import ModelCatalog
+from headwater.policy.encoded_space import mask_of
+from headwater.policy.network import masked_logits
+from headwater.policy.network_description import ActionMask
 
 
 def make_custom_model(policy: Any, name_by_keyword: bool = False) -> Any:
@@ -33,6 +37,18 @@ def make_custom_model(policy: Any, name_by_keyword: bool = False) -> Any:
             f"custom_model: {model_class!r} could not be made: {error}. A model is made as Model(obs_space, "
             "action_space, num_outputs, model_config, name, **custom_model_config)."
         ) from error
+
+
+def output_mask(policy: Any, ops: Ops) -> Callable[[Array, Array], Array]:
+    """What the action mask of the policy's observations does to a model's outputs: (obs [B, D], [B, K]) -> [B, K].
+
+    The model itself need not care for the mask, though it sees it.
+    """
+    part = mask_of(policy.observation_space)
+    if part is None:
+        return lambda obs, dist_inputs: dist_inputs
+    columns = ModelCatalog.get_mask_columns(policy.observation_space, policy.action_space, policy.config["model"])
+    return functools.partial(masked_logits, ops, ActionMask(part.start, columns), policy.num_outputs)
 
 
 def check_outputs(

@@ -17,6 +17,7 @@ import numpy as np
 from headwater.frameworks.ops import Array, Ops
 from headwater.policy.distributions.categorical import MASKED_LOGIT
 from headwater.policy.network_description import (
+    ActionMask,
     Attention,
     Branches,
     Conv,
@@ -106,7 +107,7 @@ class Network:
         if self.description.free_columns:
             outputs = self._with_log_std(outputs, weights["log_std"])
         if self.description.mask is not None:
-            outputs = masked_logits(self._ops, self.description, rows, outputs)
+            outputs = masked_logits(self._ops, self.description.mask, self.description.num_outputs, rows, outputs)
         return outputs
 
     def _with_log_std(self, outputs: Array, log_std: Array) -> Array:
@@ -136,14 +137,12 @@ class Network:
         return ops.concat([ops.reshape(state[name], (rows, -1)) for name in self._state_shapes])
 
 
-def masked_logits(ops: Ops, description: NetworkDescription, rows: Array, outputs: Array) -> Array:
+def masked_logits(ops: Ops, mask: ActionMask, num_outputs: int, rows: Array, outputs: Array) -> Array:
     """[B, K] outputs with `MASKED_LOGIT` where the observations [B, D] forbid a choice."""
-    mask = description.mask
-    assert mask is not None
     choices = rows[:, mask.start : mask.start + len(mask.columns)]
-    if len(mask.columns) == description.num_outputs:
+    if len(mask.columns) == num_outputs:
         return ops.where(choices > 0.5, outputs, MASKED_LOGIT)
-    spread = np.zeros((len(mask.columns), description.num_outputs), np.float32)
+    spread = np.zeros((len(mask.columns), num_outputs), np.float32)
     spread[np.arange(len(mask.columns)), list(mask.columns)] = 1.0
     always = 1.0 - spread.sum(0)
     allowed = ops.matmul(ops.to_float(choices), ops.asarray(spread, like=outputs)) + ops.asarray(always, like=outputs)

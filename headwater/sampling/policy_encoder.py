@@ -144,15 +144,18 @@ class PolicyEncoder(Encoder):
 
         Args:
             rows: `[N, D]`.
-            idle: `[N]` bool, rows on which nobody acts; None: none.
+            idle: `[N]` bool, rows on which nobody acts; None: none. Where they allow nothing, as after an episode's
+                end, they are made to allow all, so that a policy can give some action for every row.
             noun: what a row is called in the message.
         """
         if not self.has_mask:
             return
-        allowed = np.maximum.reduceat(rows[:, self._before.stop :], self._choice_starts, axis=1) > 0
+        masks = rows[:, self._before.stop :]
+        allowed = np.maximum.reduceat(masks, self._choice_starts, axis=1) > 0
         if allowed.all():
             return
         if idle is not None:
+            masks[idle & ~allowed.all(1)] = 1
             allowed |= idle[:, None]
         if not allowed.all():
             row, choice = (int(index) for index in np.argwhere(~allowed)[0])

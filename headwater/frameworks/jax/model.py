@@ -11,7 +11,7 @@ from headwater.frameworks.jax.generator import make_key
 from headwater.frameworks.jax.networks import CustomNetwork
 from headwater.frameworks.jax.ops import JAX_OPS
 from headwater.frameworks.learning_policy import LearningPolicy
-from headwater.policy.custom_models import make_custom_model
+from headwater.policy.custom_models import make_custom_model, output_mask
 from headwater.policy.device import choose_device
 from headwater.policy.network import Network
 from headwater.policy.policy import Weights
@@ -31,7 +31,8 @@ def make_network(policy: LearningPolicy) -> tuple[Network | CustomNetwork, Weigh
         raise ConfigError("model.memory: a custom_model has no memory in jax. Leave out one of the two.")
     obs = jnp.zeros((2, *space.shape), jnp.uint8 if space.dtype == np.uint8 else jnp.float32)
     model = make_custom_model(policy, name_by_keyword=True)  # flax has its modules' names by keyword only
-    network = CustomNetwork(model, make_key(policy.seed_of("model")), obs, policy.num_outputs)
+    masked = output_mask(policy, JAX_OPS)
+    network = CustomNetwork(model, make_key(policy.seed_of("model")), obs, policy.num_outputs, masked)
     weights = network.initial_weights
     jax.eval_shape(network.forward, weights, obs)  # wrong shapes are reported here rather than in the first iteration
     return network, weights, _device(policy, weights, any(weight.ndim > 2 for weight in weights.values()))

@@ -33,6 +33,7 @@ class CustomNetwork:
         key: For `init`.
         obs: [B, *observation shape], for `init`.
         num_outputs: K.
+        masked: Forbids outputs by what the observations say; see `output_mask`.
 
     Attributes:
         initial_weights: The fresh parameters by name.
@@ -41,8 +42,16 @@ class CustomNetwork:
         ConfigError: it has no such methods, no parameters, or others than floating arrays.
     """
 
-    def __init__(self, model: Any, key: jax.Array, obs: jax.Array, num_outputs: int) -> None:
+    def __init__(
+        self,
+        model: Any,
+        key: jax.Array,
+        obs: jax.Array,
+        num_outputs: int,
+        masked: Callable[[jax.Array, jax.Array], jax.Array],
+    ) -> None:
         self.model = model
+        self._masked = masked
         self._name = type(model).__name__
         self._num_outputs = num_outputs
         if not (callable(getattr(model, "init", None)) and callable(getattr(model, "apply", None))):
@@ -77,7 +86,7 @@ class CustomNetwork:
             self._name, result, len(obs), self._num_outputs, lambda x: isinstance(x, jax.Array),
             "Let apply(parameters, obs) return both.",
         )  # fmt: skip
-        return dist_inputs, values.reshape(len(obs)), None
+        return self._masked(obs, dist_inputs), values.reshape(len(obs)), None
 
     def dist_inputs(self, weights: Weights, obs: jax.Array) -> jax.Array:
         """[B, *observation shape] -> [B, K]."""

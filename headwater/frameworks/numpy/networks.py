@@ -111,8 +111,9 @@ class NumpyNetwork:
             outputs[:, : x.shape[1]] = x
             outputs[:, x.shape[1] :] = self._log_std
             outputs = outputs if self._order is None else outputs[:, self._order]
-        if self.description.mask is not None:
-            outputs = masked_logits(NUMPY_OPS, self.description, obs, outputs)
+        mask = self.description.mask
+        if mask is not None:
+            outputs = masked_logits(NUMPY_OPS, mask, self.description.num_outputs, obs, outputs)
         return outputs
 
     def _values(self, x: Array) -> Array:

@@ -14,7 +14,7 @@ from headwater.errors import ConfigError
 from headwater.frameworks.learning_policy import LearningPolicy
 from headwater.frameworks.tf.networks import Outputs
 from headwater.frameworks.tf.ops import TF_OPS
-from headwater.policy.custom_models import check_outputs, make_custom_model
+from headwater.policy.custom_models import check_outputs, make_custom_model, output_mask
 from headwater.policy.weights import by_name
 
 
@@ -49,6 +49,7 @@ class ModelNetwork:
                     f"the class made a {type(self.model).__name__}. Derive it from tf.keras.Model."
                 )
             outputs = self._call(sample, training=False)  # the first call makes the variables
+        self._masked = output_mask(policy, TF_OPS)
         name = type(self.model).__name__
         check_outputs(name, outputs, 2, policy.num_outputs, tf.is_tensor, "Or give the values by value_function().")
         variables = {
@@ -88,7 +89,7 @@ class ModelNetwork:
         training: bool = False,
     ) -> Outputs:
         dist_inputs, values = self._call(obs, training)
-        return dist_inputs, tf.reshape(values, (-1,)), None
+        return self._masked(obs, dist_inputs), tf.reshape(values, (-1,)), None
 
     def dist_inputs(self, weights: list[Any], obs: tf.Tensor) -> tf.Tensor:
         return self.forward(weights, obs)[0]

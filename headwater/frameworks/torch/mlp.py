@@ -37,7 +37,7 @@ class DenseLayers:
         self, description: NetworkDescription, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
     ) -> None:
         self._description = description
-        self._num_features, self._is_masked = description.num_features, description.mask is not None
+        self._num_features, self._mask = description.num_features, description.mask
         self._parts = [
             [_DenseLayer(layer, weights, gradients) for layer in part if isinstance(layer, Dense)]
             for part in (description.shared, description.policy, description.value)
@@ -67,8 +67,8 @@ class DenseLayers:
             values = _run(value, features).view(-1)
             if self._log_std is not None:
                 outputs = self._with_log_std(outputs, self._log_std)
-            if self._is_masked:
-                outputs = masked_logits(TORCH_OPS, self._description, obs, outputs)
+            if self._mask is not None:
+                outputs = masked_logits(TORCH_OPS, self._mask, self._description.num_outputs, obs, outputs)
                 self._forbidden = outputs == MASKED_LOGIT
         # Leaves of their own: the loss's graph may outlive the memory's next use.
         return outputs.clone().requires_grad_(), values.clone().requires_grad_()

@@ -16,7 +16,8 @@ from headwater.errors import ConfigError
 from headwater.frameworks.learning_policy import LearningPolicy
 from headwater.frameworks.torch.flat_parameters import FlatParameters
 from headwater.frameworks.torch.networks import ModuleNetwork, TorchNetwork
-from headwater.policy.custom_models import make_custom_model
+from headwater.frameworks.torch.ops import TORCH_OPS
+from headwater.policy.custom_models import make_custom_model, output_mask
 from headwater.policy.device import choose_device
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -52,7 +53,7 @@ class TorchWeights:
             num_weights = sum(parameter.numel() for parameter in self.module.parameters())
             self.device = _device(policy, num_weights, has_convolutions)
             self._flatten_module(self.module.to(self.device))
-            self.network = ModuleNetwork(self.module, policy.num_outputs)
+            self.network = ModuleNetwork(self.module, policy.num_outputs, output_mask(policy, TORCH_OPS))
             with torch.no_grad():
                 obs_space = policy.observation_space
                 sample = torch.zeros((2, *obs_space.shape), dtype=_dtype(obs_space), device=self.device)

@@ -6,7 +6,7 @@ A network maps observations [B, *observation shape], with memory sequences and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -88,11 +88,13 @@ class ModuleNetwork:
     Args:
         module: Maps [B, *observation shape] to (dist_inputs [B, K], values [B] or [B, 1]), or is a `TorchModel`.
         num_outputs: K.
+        masked: Forbids outputs by what the observations say; see `output_mask`.
     """
 
-    def __init__(self, module: nn.Module, num_outputs: int) -> None:
+    def __init__(self, module: nn.Module, num_outputs: int, masked: Callable[[Tensor, Tensor], Tensor]) -> None:
         self.module = module
         self.num_outputs = num_outputs
+        self._masked = masked
 
     def forward(
         self, obs: Tensor, state: Tensor | None = None, mask: Tensor | None = None, keep_state: bool = False
@@ -109,7 +111,7 @@ class ModuleNetwork:
             type(self.module).__name__, result, len(obs), self.num_outputs, torch.is_tensor,
             "Derive from headwater.frameworks.torch.networks.TorchModel to give values by value_function().",
         )  # fmt: skip
-        return dist_inputs, values.reshape(len(obs)), None
+        return self._masked(obs, dist_inputs), values.reshape(len(obs)), None
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[B, *observation shape] -> [B, K]."""
