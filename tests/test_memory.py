@@ -11,11 +11,21 @@ import pytest
 from headwater import ExportedPolicy, PPOTrainer, Trainer
 from headwater.cli.recording import _run
 from headwater.errors import ConfigError, HeadwaterError
-from tests.toy_envs import CounterEnv, HiddenVelocities
+from tests.toy_envs import CounterEnv, HiddenVelocities, Recall
 from tests.trainers import SMALL, flat_weights, without_times
 
 MODEL = {"memory": "lstm", "memory_size": 8, "max_seq_len": 10, "fcnet_hiddens": [8]}
 SETTINGS = {**SMALL, "model": MODEL, "observation_filter": "MeanStdFilter"}
+
+
+@pytest.mark.parametrize("memory", ["lstm", "gru", "attention", None])
+def test_what_was_seen_is_learned_to_be_remembered(memory: str | None, made: list[Trainer]) -> None:
+    """In some 4,000 steps; without memory half of the guesses are right."""
+    model = {"memory": memory, "memory_size": 16, "max_seq_len": 16, "fcnet_hiddens": [16]}
+    settings = {"num_envs_per_worker": 8, "train_batch_size": 512, "lr": 3e-3, "gamma": 1.0, "seed": 0, "model": model}
+    made.append(PPOTrainer(settings, env=lambda context: Recall(), logger_creator=False))
+    means = [made[0].train()["episode_reward_mean"] for _ in range(16)]
+    assert max(means) < 0.65 if memory is None else max(means) > 0.95
 
 
 @pytest.mark.parametrize("memory", ["lstm", "gru", "attention"])

@@ -91,6 +91,24 @@ class EchoEnv(gym.Env):
         return np.array([self.t], np.float32), float(np.sum(action)), self.t >= self.length, False, {}
 
 
+class Recall(gym.Env):
+    """Shows a sign in the first of four steps, and pays for the action that names it in the last."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.sign, self.t = int(self.np_random.integers(2)), 0
+        return np.array([2.0 * self.sign - 1.0], np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.t += 1
+        over = self.t == 4
+        return np.zeros(1, np.float32), float(over and action == self.sign), over, False, {}
+
+
 class HiddenVelocities(gym.ObservationWrapper):
     """CartPole that shows positions only: how fast they change must be remembered."""
 
