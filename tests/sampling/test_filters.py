@@ -233,3 +233,27 @@ def test_a_step_of_eight_envs_takes_microseconds():
         return (time.perf_counter() - start) / 100
 
     assert min(run() for _ in range(20)) < 50e-6
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 6), features=st.integers(1, 3), others=st.integers(1, 3), seed=st.integers(0, 99))
+def test_columns_behind_the_features_pass_as_they_are(rows: int, features: int, others: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    width = features + others
+    whole, part = get_filter("MeanStdFilter", (width,), features), get_filter("MeanStdFilter", (features,))
+    for _ in range(3):
+        x = rng.normal(size=(rows, width)).astype(np.float32)
+        before = x.copy()
+        y = whole(x)
+        np.testing.assert_array_equal(y[:, :features], part(x[:, :features]))
+        np.testing.assert_array_equal(y[:, features:], x[:, features:])
+        np.testing.assert_array_equal(x, before)
+        np.testing.assert_array_equal(whole(x[0], update=False), whole(x, update=False)[0])
+    assert whole.get_state().keys() == part.get_state().keys()
+    np.testing.assert_array_equal(whole.get_state()["rs"]["mean"], part.get_state()["rs"]["mean"])
+    twin = whole.copy()
+    twin.sync(whole)
+    twin.apply_changes(whole)
+    other = get_filter("MeanStdFilter", (width,), features)
+    other.set_state(whole.get_state())
+    np.testing.assert_array_equal(other(x, update=False), whole(x, update=False))

@@ -11,11 +11,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headwater import ExportedPolicy, PPOTrainer
-from headwater.algorithms.ppo.ppo import PPOConfig, get_policy_class
+from headwater.algorithms.ppo.config import PPOConfig
 from headwater.envs.action_masks import choices_of
-from headwater.errors import ConfigError, EnvError
-from headwater.policy.distributions import Categorical
-from headwater.policy.policy import Policy
+from headwater.errors import EnvError
 from headwater.sampling.policy_encoder import policy_encoder
 from tests.sampling.test_rollout_worker import make_worker
 
@@ -184,68 +182,3 @@ def test_the_choice_that_lacks_is_named() -> None:
     encoder.check_masks(rows[:1])
     encoder.check_masks(rows, idle=np.array([False, True]))
     assert (rows[:, 2:] == 1).all()
-
-
-# Numbers.
-
-
-def policy_of(actions: spaces.Space, width: int, **settings: Any) -> tuple[Policy, Any]:
-    """A policy whose logits are all 0, and its encoder."""
-    seen = spaces.Dict({"observation": spaces.Box(-1, 1, (2,)), "action_mask": spaces.MultiBinary(width)})
-    config = PPOConfig(seed=0, **settings)
-    encoder = policy_encoder(seen, actions, config)
-    policy = get_policy_class(config)(encoder.space, actions, config)
-    weights = policy.get_weights()
-    policy.set_weights(weights | {name: 0 * value for name, value in weights.items() if name.startswith("policy/out")})
-    return policy, encoder
-
-
-@pytest.mark.parametrize("acting", ["numpy", "framework"])
-def test_two_of_five(acting: str) -> None:
-    policy, encoder = policy_of(spaces.Discrete(5), 5, acting=acting)
-    mask = np.tile([0, 1, 0, 0, 1], (100_000, 1))
-    rows = encoder.encode({"observation": np.zeros((len(mask), 2), np.float32), "action_mask": mask})
-    for _ in range(10):
-        actions, _, extra = policy.compute_actions(rows, explore=True)
-        assert np.isin(actions, [1, 4]).all() and 0.49 < (actions == 1).mean() < 0.51
-    np.testing.assert_allclose(extra["action_logp"], -0.693147, atol=1e-5)
-    dist = policy.dist_class(extra["action_dist_inputs"][:1])  # type: ignore[attr-defined]
-    np.testing.assert_allclose(dist.entropy(), 0.693147, atol=1e-5)
-    other = policy.dist_class(np.where(mask[:1], [[0, 1, 2, 3, 4]], extra["action_dist_inputs"][:1]).astype(np.float32))  # type: ignore[attr-defined]
-    assert 0 < float(dist.kl(other)[0]) < 2
-    assert float(policy.logp(extra["action_dist_inputs"][:1], np.array([0]))[0]) < -1e6
-
-    weights = policy.get_weights()
-    weights["policy/out/bias"] = np.array([1e6, 0, 0, 0, 1], np.float32)
-    policy.set_weights(weights)
-    assert (policy.compute_actions(rows[:10], explore=False)[0] == 4).all()
-
-
-def test_masked_logits_have_no_gradient() -> None:
-    """Those of the outputs that no row allows stay what they are."""
-    policy, encoder = policy_of(spaces.Discrete(5), 5)
-    rng = np.random.default_rng(0)
-    rows = encoder.encode(
-        {"observation": rng.normal(size=(64, 2)).astype(np.float32), "action_mask": np.tile([0, 1, 0, 1, 1], (64, 1))}
-    )
-    actions, _, extra = policy.compute_actions(rows)
-    batch = {
-        "obs": rows, "actions": actions, "action_dist_inputs": extra["action_dist_inputs"],
-        "action_logp": extra["action_logp"], "vf_preds": extra["vf_preds"],
-        "advantages": rng.normal(size=64).astype(np.float32), "value_targets": np.ones(64, np.float32),
-    }  # fmt: skip
-    gradients, stats = policy.compute_gradients(batch)
-    assert all(np.isfinite(gradient).all() for gradient in gradients.values())
-    kernel, bias = gradients["policy/out/kernel"], gradients["policy/out/bias"]
-    assert not kernel[:, [0, 2]].any() and not bias[[0, 2]].any() and kernel[:, [1, 3, 4]].any(0).all()
-    assert stats["entropy"] == pytest.approx(np.log(3), abs=1e-5)
-
-
-def test_a_distribution_of_other_inputs_cannot_be_masked() -> None:
-    class TwoInputs(Categorical):
-        @staticmethod
-        def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-            return 2
-
-    with pytest.raises(ConfigError, match="TwoInputs takes 2 inputs, but the action mask has 3 entries"):
-        policy_of(spaces.Discrete(3), 3, model={"custom_action_dist": TwoInputs})
