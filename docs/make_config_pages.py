@@ -30,6 +30,7 @@ DEFAULTS_1X: dict[str, Any] = {
     "model.fcnet_hiddens": [256, 256], "model.fcnet_activation": "tanh", "model.conv_filters": None,
     "model.conv_activation": "relu", "model.free_log_std": False, "model.vf_share_layers": False,
     "model.custom_model": None, "model.custom_model_config": {}, "model.custom_action_dist": None,
+    "model.custom_preprocessor": None,
 }  # fmt: skip
 
 REASONS: dict[str, str] = {

@@ -108,10 +108,10 @@ class Policy(ABC):
         Args:
             obs_batch: [B, *observation shape].
             state_batches: What is remembered, one [B, ...] per part of `get_initial_state()`; None or []: nothing yet.
-            prev_action_batch: The actions before; unused by policies without memory.
-            prev_reward_batch: The rewards before; unused likewise.
+            prev_action_batch: The actions before; unused, as the observations hold them where the policy sees them.
+            prev_reward_batch: The rewards before; likewise.
             info_batch: The env's infos; unused by the built-in policies.
-            episodes: The episodes; unused likewise.
+            episodes: The episodes; likewise.
             explore: None: as the config says.
             timestep: In place of `global_timestep`, for exploration that depends on it.
             rng: As in `act`; None: the policy's own.
