@@ -182,3 +182,22 @@ def test_the_choice_that_lacks_is_named() -> None:
     encoder.check_masks(rows[:1])
     encoder.check_masks(rows, idle=np.array([False, True]))
     assert (rows[:, 2:] == 1).all()
+
+
+@pytest.mark.parametrize("mode", VECTORS)
+def test_masks_beside_memory_and_the_step_before(mode: str) -> None:
+    """Padded rows of sequences allow nothing, which spoils no statistic."""
+    model = {"memory": "gru", "memory_size": 16, "max_seq_len": 4, "use_prev_action": True, "use_prev_reward": True}
+    config = {"num_envs_per_worker": 2, "train_batch_size": 256, "sgd_minibatch_size": 64, "seed": 0, "model": model}
+    with PPOTrainer(config, env=VECTORS[mode], logger_creator=False) as trainer:
+        for _ in range(3):
+            stats = trainer.train()["info"]["learner"]["default_policy"]
+        assert all(np.isfinite(value) for value in stats.values()) and stats["num_bad_updates"] == 0
+        assert 0 < stats["entropy"] < np.log(5)
+        assert trainer.evaluate()["evaluation"]["episode_len_mean"] == 6
+        env = MaskedEnv()
+        observation, _ = env.reset(seed=1)
+        state, action, reward = trainer.get_policy().get_initial_state(), None, None
+        for _ in range(6):
+            action, state, _ = trainer.compute_action(observation, state, prev_action=action, prev_reward=reward)
+            observation, reward, *_ = env.step(action)
