@@ -13,8 +13,10 @@ jax = pytest.importorskip("jax")
 nn = pytest.importorskip("flax.linen")
 
 from headwater.errors import CheckpointError, ConfigError  # noqa: E402
-from headwater.frameworks.jax import threads  # noqa: E402
+from headwater.frameworks.jax import JAX_OPS, threads  # noqa: E402
+from headwater.frameworks.jax.loop_ops import JAX_LOOP_OPS  # noqa: E402
 from headwater.frameworks.jax.networks import ActingInJax  # noqa: E402
+from headwater.frameworks.jax.phase import Phase  # noqa: E402
 from headwater.frameworks.jax.plan import Filling, Planner  # noqa: E402
 from headwater.policy.policy_template import build_policy  # noqa: E402
 from tests.algorithms.made_up import awr_loss  # noqa: E402
@@ -38,7 +40,7 @@ def test_shorter_batches_and_other_coefficients_compile_nothing_new():
         policy.coefficients["kl_coeff"] = kl_coeff
         policy.config.lr = lr
         policy.learn_on_batch({name: column[:rows] for name, column in batch.items()}, 2, 256)
-    assert policy.learner._phase._cache_size() == 2  # with minibatches filled up, and without
+    assert policy.learner._phase.run._cache_size() == 2  # with minibatches filled up, and without
 
 
 def test_a_coefficient_of_zero_is_left_out_of_the_code():
@@ -47,7 +49,7 @@ def test_a_coefficient_of_zero_is_left_out_of_the_code():
     for kl_coeff in (0.2, 0.0, 0.1):
         policy.coefficients["kl_coeff"] = kl_coeff
         policy.learn_on_batch(batch, 1, 16)
-    assert policy.learner._phase._cache_size() == 2
+    assert policy.learner._phase.run._cache_size() == 2
 
 
 def test_without_compilation_the_numbers_are_the_same():
@@ -290,3 +292,38 @@ def test_threads_are_limited_while_jax_starts_unless_the_user_has_said_how_many(
     monkeypatch.setenv("NPROC", "2")
     threads.limit_threads(3)
     assert seen == ["3"]
+
+
+@pytest.mark.parametrize(("size", "kernel", "stride"), [
+    ((9, 9), (3, 3), (1, 1)), ((10, 11), (4, 3), (2, 1)), ((11, 10), (5, 4), (2, 3)), ((8, 8), (8, 8), (4, 4)),
+    ((7, 9), (2, 2), (3, 4)),
+])  # fmt: skip
+def test_convolutions_as_products_give_the_same_with_their_gradients(size, kernel, stride):
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape).astype(np.float32) for shape in ((3, *size, 2), (5, *kernel, 2), (5,))]
+    results = []
+    for ops in (JAX_OPS, JAX_LOOP_OPS):
+        value, pull = jax.vjp(lambda *a, ops=ops: ops.conv(*a, stride), *arrays)
+        results.append([value, *pull(jax.numpy.cos(value))])
+    for expected, got in zip(*results, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+class FlaxConvolutions(Flax):
+    @nn.compact
+    def __call__(self, obs):
+        x = nn.relu(nn.Conv(4, (3, 3), (2, 2))(obs / 255.0)).reshape(len(obs), -1)
+        return nn.Dense(self.num_outputs)(x), nn.Dense(1)(x)
+
+
+def test_a_custom_model_with_convolutions_is_updated_from_the_host_with_the_same_numbers():
+    def make():
+        return make_policy(IMAGES, framework="jax", kl_coeff=0.2, model={"custom_model": FlaxConvolutions})
+
+    by_updates, in_one_call = make(), make()
+    in_one_call.learner._phase = Phase(in_one_call.learner._update, in_one_call=True)
+    assert not hasattr(by_updates.learner._phase.run, "_cache_size")
+    batch = make_batch(by_updates, 31)
+    expected, got = (policy.learn_on_batch(batch, 2, 8) for policy in (in_one_call, by_updates))
+    assert got == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert_close(by_updates, in_one_call)

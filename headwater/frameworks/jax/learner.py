@@ -1,4 +1,4 @@
-"""JaxLearner: network, loss, gradient, clipping and optimizer in JAX, a whole SGD phase as one compiled call.
+"""JaxLearner: network, loss, gradient, clipping and optimizer in JAX, a whole SGD phase as one compiled call (`Phase`).
 
 The weights are one flat vector, cut into its named parts where code is compiled. Whatever changes from batch to batch
 comes in as numbers and arrays of few sizes, so that nothing compiles again: see `headwater.frameworks.jax.plan`.
@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpy.typing import NDArray
 
 from headwater.data.sample_batch import SampleBatch
@@ -21,6 +20,7 @@ from headwater.frameworks.jax.generator import JaxGenerator, make_key
 from headwater.frameworks.jax.model import make_network
 from headwater.frameworks.jax.networks import ActingInJax
 from headwater.frameworks.jax.ops import JAX_OPS
+from headwater.frameworks.jax.phase import Columns, Inputs, Numbers, Phase, Variant, rows_of
 from headwater.frameworks.jax.plan import Filling, Planner
 from headwater.frameworks.learning_policy import Learner, LearningPolicy, Outcome
 from headwater.frameworks.numpy.ops import NUMPY_OPS
@@ -28,9 +28,6 @@ from headwater.policy.optimizers import Adam, Step, guarded_step, make_optimizer
 from headwater.policy.policy import Array, Weights
 from headwater.policy.sgd import missing_column, outputs_and_rows
 from headwater.policy.weights import by_name, flattened
-
-Columns = Mapping[str, jax.Array]
-Numbers = Mapping[str, Any]
 
 
 class JaxLearner(Learner):
@@ -41,7 +38,8 @@ class JaxLearner(Learner):
     """
 
     def __init__(self, policy: LearningPolicy) -> None:
-        self._network, weights, self.device = make_network(policy)
+        made = make_network(policy)
+        self._network, self._acting, weights, self.device = made.learning, made.acting, made.weights, made.device
         self.model = getattr(self._network, "model", None)
         self.on_cpu = self.device.platform == "cpu"
         self.shapes = self.trained_shapes = {name: weight.shape for name, weight in weights.items()}
@@ -56,9 +54,8 @@ class JaxLearner(Learner):
         self._rng = JaxGenerator(self._placed(make_key(policy.seed_of("loss"))))
         self._planner = Planner()
         self._reads_mask: bool | None = None
-        self._update = jax.jit(self._update_once, static_argnames="zeros")
-        self._phase = jax.jit(self._run_phase, static_argnames=("zeros", "filling"), donate_argnums=(0, 1))
-        self._gradient = jax.jit(self._gradient_of_all, static_argnames=("zeros", "filling"))
+        self._phase = Phase(self._update, in_one_call=made.in_loops)
+        self._gradient = jax.jit(self._gradient_of_all, static_argnames="variant")
         self._apply = jax.jit(self._step, donate_argnums=(0, 1))
 
     # -- one call from the host each -----------------------------------------------------------------------------------
@@ -71,26 +68,26 @@ class JaxLearner(Learner):
         lr: float,
         coeffs: Mapping[str, float],
     ) -> Outcome:
-        numbers, zeros = _split_zeros(coeffs)
         plan = self._planner.plan(batch, orders, bounds, lambda: self._masks_rows(batch, coeffs))
-        self._vector, self._state, key, sums, good, finite = self._call(
-            self._phase, self._vector, self._state, self._rng.key, plan.columns, plan.places, plan.sizes,
-            np.int32(plan.num_updates), np.int32(len(bounds)), np.float32(lr), numbers, zeros=zeros,
-            filling=plan.filling,
+        numbers, zeros = _split_zeros(coeffs)
+        inputs = Inputs(
+            plan.columns, plan.places, plan.sizes, np.int32(plan.num_updates), np.int32(len(bounds)), np.float32(lr),
+            numbers,
         )  # fmt: skip
-        self._rng.key = key
+        variant = Variant(zeros, plan.filling)
+        result = self._call(self._phase.run, self._vector, self._state, self._rng.key, inputs, variant=variant)
+        self._vector, self._state, self._rng.key = result.vector, result.state, result.key
         self._renew_host()
-        stats = {name: float(value) for name, value in jax.device_get(sums).items()}
-        return Outcome(stats, np.asarray(good)[: plan.num_updates], bool(finite))
+        return Outcome(_floats(result.means), np.asarray(result.good)[: plan.num_updates], bool(result.finite))
 
     def gradients(self, batch: Mapping[str, Array], coeffs: Mapping[str, float]) -> tuple[Array, dict[str, float]]:
-        numbers, zeros = _split_zeros(coeffs)
         plan = self._planner.whole(batch, lambda: self._masks_rows(batch, coeffs))
+        numbers, zeros = _split_zeros(coeffs)
         gradient, stats, self._rng.key = self._call(
-            self._gradient, self._vector, self._rng.key, plan.columns, plan.sizes, numbers, zeros=zeros,
-            filling=plan.filling,
+            self._gradient, self._vector, self._rng.key, plan.columns, plan.sizes, numbers,
+            variant=Variant(zeros, plan.filling),
         )  # fmt: skip
-        return np.array(gradient), {name: float(value) for name, value in jax.device_get(stats).items()}
+        return np.array(gradient), _floats(stats)
 
     def apply(self, gradient: Array, lr: float) -> bool:
         step = self._call(self._apply, self._vector, self._state, np.asarray(gradient), np.float32(0), np.float32(lr))
@@ -106,44 +103,7 @@ class JaxLearner(Learner):
 
     # -- what is compiled ----------------------------------------------------------------------------------------------
 
-    def _run_phase(
-        self, vector: jax.Array, state: Numbers, key: jax.Array, columns: Columns, places: jax.Array, sizes: jax.Array,
-        num_updates: jax.Array, per_epoch: jax.Array, lr: jax.Array, numbers: Numbers, *, zeros: tuple[str, ...],
-        filling: Filling,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        """All updates of a phase: weights, optimizer state, key, mean statistics, good updates, finite."""
-        before = vector
-        key, own = jax.random.split(key)
-        update = functools.partial(self._update, lr=lr, numbers=numbers, zeros=zeros)
-
-        def at(i: jax.Array, vector: jax.Array, state: Numbers) -> tuple[Step, Numbers]:
-            keys = jax.random.fold_in(own, i)
-            if filling is Filling.SHORTER:
-                return lax.cond(
-                    sizes[i] == places.shape[1],
-                    lambda: update(vector, state, keys, _rows(columns, places[i])),
-                    lambda: update(vector, state, keys, _rows(columns, places[i, :-1])),
-                )
-            return update(
-                vector, state, keys, _rows(columns, places[i], sizes[i] if filling is Filling.MASKED else None)
-            )
-
-        def body(i: jax.Array, carried: Any) -> Any:
-            vector, state, good, count, sums = carried
-            step, stats = at(i, vector, state)
-            counts = step.good & (i >= num_updates - per_epoch)
-            sums = {name: sums[name] + jnp.where(counts, value, 0.0) for name, value in stats.items()}
-            return step.weights, step.state, good.at[i].set(step.good), count + counts, sums
-
-        _, stats = jax.eval_shape(at, jnp.int32(0), vector, state)
-        nothing = {name: jnp.zeros(value.shape, value.dtype) for name, value in stats.items()}
-        start = (vector, state, jnp.zeros(len(places), bool), jnp.int32(0), nothing)
-        vector, state, good, count, sums = lax.fori_loop(0, num_updates, body, start)
-        finite = jnp.isfinite(vector).all()  # a finite gradient times a huge step may not be
-        means = {name: value / count for name, value in sums.items()}
-        return jnp.where(finite, vector, before), state, key, means, good, finite
-
-    def _update_once(
+    def _update(
         self, vector: jax.Array, state: Numbers, key: jax.Array, rows: Columns, lr: jax.Array, numbers: Numbers,
         zeros: tuple[str, ...],
     ) -> tuple[Step, Numbers]:  # fmt: skip
@@ -153,11 +113,11 @@ class JaxLearner(Learner):
 
     def _gradient_of_all(
         self, vector: jax.Array, key: jax.Array, columns: Columns, size: jax.Array, numbers: Numbers, *,
-        zeros: tuple[str, ...], filling: Filling,
+        variant: Variant,
     ) -> tuple[jax.Array, Numbers, jax.Array]:  # fmt: skip
         key, own = jax.random.split(key)
-        rows = _rows(columns, size=size if filling is Filling.MASKED else None)
-        gradient, _, stats = self._differentiate(vector, own, rows, numbers, zeros)
+        rows = rows_of(columns, None, size if variant.filling is Filling.MASKED else None)
+        gradient, _, stats = self._differentiate(vector, own, rows, numbers, variant.zeros)
         return gradient, {**stats, "grad_gnorm": jnp.linalg.norm(gradient)}, key
 
     def _differentiate(
@@ -184,7 +144,7 @@ class JaxLearner(Learner):
         if self._reads_mask is None:
             numbers, zeros = _split_zeros(coeffs)
             exact = self._planner.whole(batch, lambda: False)
-            function = functools.partial(self._gradient_of_all, zeros=zeros, filling=exact.filling)
+            function = functools.partial(self._gradient_of_all, variant=Variant(zeros, exact.filling))
             jax.eval_shape(function, self._vector, self._rng.key, exact.columns, exact.sizes, numbers)
         return bool(self._reads_mask)
 
@@ -212,7 +172,7 @@ class JaxLearner(Learner):
         self._rng.key = self._placed(self._rng.key)
 
     def acting_network(self) -> ActingInJax:
-        return ActingInJax(self._network, self.shapes, lambda: self._vector)
+        return ActingInJax(self._acting, self.shapes, lambda: self._vector)
 
     def memory(self) -> Weights | None:
         if not self.on_cpu:
@@ -248,16 +208,8 @@ class _Rows(dict):
         return super().get(name, default) if name in self else default
 
 
-def _rows(columns: Columns, places: jax.Array | None = None, size: jax.Array | None = None) -> dict[str, jax.Array]:
-    """The rows at `places` (None: all), of which those from `size` on (None: none) are not to count."""
-    rows = dict(columns)
-    if places is not None:
-        rows = {name: column.at[places].get(mode="promise_in_bounds") for name, column in columns.items()}
-    if size is not None:
-        obs, mask = rows[SampleBatch.OBS], rows.get(SampleBatch.MASK)
-        real = jnp.arange(len(obs)) < size
-        rows[SampleBatch.MASK] = real if mask is None else mask & real.reshape(-1, *(1,) * (mask.ndim - 1))
-    return rows
+def _floats(scalars: Mapping[str, jax.Array]) -> dict[str, float]:
+    return {name: float(value) for name, value in jax.device_get(scalars).items()}
 
 
 def _split_zeros(coeffs: Mapping[str, float]) -> tuple[dict[str, np.float32], tuple[str, ...]]:
