@@ -27,6 +27,25 @@ MASKED = np.array([[0.0, -np.inf, 1.0], [-1e38, 5.0, -1e4]], np.float32)
 INDEX = np.array([2, 0, 1, 1, 0])
 BOOL = X > 0
 SUMS = np.cumsum(np.abs(X), -1)
+IMAGES = RNG.normal(size=(3, 9, 10, 2)).astype(np.float32)
+REAL = np.array([[True, True, True, True], [True, True, False, False], [False] * 4])
+
+
+def weights(*shapes, seed=1):
+    rng = np.random.default_rng(seed)
+    return [(rng.normal(size=shape) * 0.5).astype(np.float32) for shape in shapes]
+
+
+LSTM = weights((3, 4, 5), (3, 6), (3, 6), (5, 24), (6, 24), (24,))  # x, h, c, kernel, recurrent, bias
+GRU = weights((3, 4, 5), (3, 6), (5, 18), (6, 18), (18,), (6,))  # x, h, kernel, recurrent, bias, recurrent_bias
+
+
+def recurrent(name, arrays, result, mask=None):
+    def case(ops):
+        real = None if mask is None else ops.asarray(mask)
+        return getattr(ops, name)(*(ops.asarray(a) for a in arrays), real)[result]
+
+    return case
 
 
 def elementwise(name, *arrays):
@@ -160,6 +179,28 @@ CASES = {
         lambda ops: ops.stack([ops.asarray(X), ops.asarray(Y)]),
         lambda ops: ops.stack([ops.asarray(X), ops.asarray(Y)], 0),
     ],
+    "transpose": [lambda ops: ops.transpose(ops.asarray(CUBE), (2, 0, 1))],
+    "take_rows": [lambda ops: ops.take_rows(ops.asarray(CUBE), ops.asarray(np.array([3, 3, 0, 29])))],
+    "relu": elementwise("relu", X, EXTREME),
+    "elu": elementwise("elu", X, EXTREME),
+    "silu": elementwise("silu", X, EXTREME),
+    "matmul": [
+        lambda ops: ops.matmul(ops.asarray(X), ops.asarray(Y.T)),
+        lambda ops: ops.matmul(ops.asarray(CUBE[:6]), ops.asarray(CUBE[6:12].transpose(0, 2, 1))),
+        lambda ops: ops.matmul(ops.asarray(CUBE), ops.asarray(CUBE[0].T)),
+    ],
+    "dense": [
+        lambda ops: ops.dense(ops.asarray(X), ops.asarray(Y.T), ops.asarray(X[:, 0])),
+        lambda ops: ops.dense(ops.asarray(CUBE), ops.asarray(CUBE[0].T), ops.asarray(CUBE[0, :, 0])),
+    ],
+    "conv": [
+        lambda ops, kernel=kernel, stride=stride: ops.conv(
+            ops.asarray(IMAGES), *(ops.asarray(w) for w in weights((4, *kernel, 2), (4,))), stride
+        )
+        for kernel, stride in (((3, 3), (1, 1)), ((4, 2), (2, 3)), ((9, 10), (1, 1)))
+    ],
+    "lstm": [recurrent("lstm", LSTM, result, mask) for result in range(3) for mask in (None, REAL)],
+    "gru": [recurrent("gru", GRU, result, mask) for result in range(2) for mask in (None, REAL)],
     # Frameworks draw different numbers; equal are the moments (the tests below) and the state's behaviour.
     "generator": [lambda ops: ops.asarray(np.array(list(ops.generator(3).get_state()) != []))],
     "uniform": [
@@ -240,6 +281,36 @@ def test_compiled_torch_gives_minus_infinity_where_it_cannot_raise():
 def test_check_raises_its_message(ops):
     with pytest.raises(DistributionError, match="here"):
         ops.check(ops.asarray(np.array([True, False])), lambda: "here")
+
+
+def test_networks_operations_equal_torchs_modules():
+    x, h, c, kernel, matrix, bias = LSTM
+    module = torch.nn.LSTM(5, 6, batch_first=True)
+    own = {"weight_ih_l0": kernel.T, "weight_hh_l0": matrix.T, "bias_ih_l0": bias, "bias_hh_l0": bias * 0}
+    module.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
+    with torch.no_grad():
+        expected, (last_h, last_c) = module(torch.tensor(x), (torch.tensor(h)[None], torch.tensor(c)[None]))
+    for got, wanted in zip(NUMPY_OPS.lstm(*LSTM), (expected, last_h[0], last_c[0]), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+    x, h, kernel, matrix, bias, candidate = GRU
+    module = torch.nn.GRU(5, 6, batch_first=True)
+    second = np.concatenate([np.zeros(12, np.float32), candidate])
+    own = {"weight_ih_l0": kernel.T, "weight_hh_l0": matrix.T, "bias_ih_l0": bias, "bias_hh_l0": second}
+    module.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
+    with torch.no_grad():
+        expected, last_h = module(torch.tensor(x), torch.tensor(h)[None])
+    for got, wanted in zip(NUMPY_OPS.gru(*GRU), (expected, last_h[0]), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize("framework", LEARNING)
+def test_what_is_not_real_reaches_no_gradient_of_a_memory(framework, ops, name):
+    x, *others = LSTM if name == "lstm" else GRU
+    others = [ops.asarray(other) for other in others]
+    slopes = gradient(framework, lambda x: ops.sum(getattr(ops, name)(x, *others, ops.asarray(REAL))[0]), x)
+    assert not slopes[~REAL].any() and (slopes[REAL] != 0).all()
 
 
 @pytest.mark.parametrize("framework", LEARNING)
