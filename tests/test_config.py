@@ -15,7 +15,7 @@ import yaml
 
 from headwater.algorithms.ppo.config import PPOConfig
 from headwater.callbacks import DefaultCallbacks
-from headwater.config import ModelConfig, TrainerConfig, merge_config
+from headwater.config import ModelConfig, OptimizerConfig, TrainerConfig, merge_config
 from headwater.errors import ConfigError
 from headwater.settings.merging import merged_values
 from headwater.settings.problems import SettingsError
@@ -85,7 +85,7 @@ def test_all_problems_come_in_one_message():
         ("rollout_fragment_length", 0, "at least 1"),
         ("num_workers", 2, "not available in this version yet"),
         ("num_workers", -1, "at least 0"),
-        ("framework", "tf2", "not available in this version yet"),
+        ("framework", "tensorflow", "'tf2'"),
         ("framework", "caffe", "must be 'torch'"),
         ("env", 3, "is an invalid env specification"),
         ("env", "", "is an invalid env specification"),
@@ -103,7 +103,7 @@ def test_all_problems_come_in_one_message():
         ("model", {"conv_filters": [[16, [8, 4], 2]]}, "square"),
         ("model", {"conv_filters": 16}, "[[channels, kernel, stride], ...]"),
         ("model", {"conv_filters": [[16, 0, 2]]}, "at least 1"),
-        ("optimizer", {"name": "sgd"}, "'adam'"),
+        ("optimizer", {"name": "adagrad"}, "'adam'"),
         ("local_dir", "", "empty"),
         ("evaluation_interval", 0, "at least 1"),
         ("keep_checkpoints_num", 0, "at least 1"),
@@ -122,7 +122,7 @@ def test_assignment_is_checked_as_construction_is():
         config.lrr = 1  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="lrr"):
         config["lrr"] = 1
-    with pytest.raises(ConfigError, match="use_lstm: Recurrent"):
+    with pytest.raises(ConfigError, match="use_lstm: no longer a setting"):
         config.model.use_lstm = True  # type: ignore[attr-defined]
     config["lambda"] = "9e-1"
     assert config.lambda_ == 0.9 and config.lr == TrainerConfig().lr
@@ -220,7 +220,7 @@ def test_sub_dicts_merge_and_inputs_stay_as_they_were():
     merged = merge_config(default, user)
     assert merged.env_config == {"a": 1, "inner": {"x": 1, "y": 3}}
     assert merged.model.fcnet_hiddens == [8] and merged.model.custom_model_config == {"k": [1]}
-    assert merged.optimizer.to_dict() == {"name": "adam", "eps": 0.1, "beta1": 0.9, "beta2": 0.999}
+    assert merged.optimizer.to_dict() == {**OptimizerConfig().to_dict(), "eps": 0.1}
     assert merged.evaluation_config == {"explore": False}
     merged.model.custom_model_config["k"].append(2)
     merged.env_config["inner"]["x"] = 9
