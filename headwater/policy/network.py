@@ -258,14 +258,12 @@ class _Call:
             self.state[age] = ops.clip(real_before + float(length), 0.0, float(window))
         else:
             # The last W inputs before the first padded row, of each sequence by itself.
-            count = ops.to_float(ops.sum(self._state_mask, 1))
-            sequences = ops.shape(x)[0]
-            first = ops.cumsum(ops.zeros((sequences,), count) + 1.0) - 1.0
-            places = (first * float(window + length) + count)[:, None] + ops.asarray(
-                np.arange(window, dtype=np.float32)
-            )
+            count = ops.sum(self._state_mask, 1)
+            index = ops.cumsum(ops.zeros((ops.shape(x)[0],), count) + 1) - 1
+            places = (index * (window + length) + count)[:, None] + ops.asarray(np.arange(window), like=x)
             flat = ops.reshape(kept, (-1, layer.inputs))
-            taken = ops.take_rows(flat, ops.to_index(ops.reshape(places, (-1,))))
+            taken = ops.take_rows(flat, ops.reshape(places, (-1,)))
+            count = ops.to_float(count)
             self.state[memory] = ops.reshape(taken, (-1, window, layer.inputs))
             self.state[age] = ops.clip(real_before + count, 0.0, float(window))
         return seen, real_before

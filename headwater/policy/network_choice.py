@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gymnasium import spaces
 
 from headwater.errors import ConfigError
-from headwater.policy.encoded_space import ObsPart, mask_of, parts_of
+from headwater.policy.encoded_space import mask_of, parts_of
 from headwater.policy.network_description import (
     ActionMask,
     Attention,
@@ -48,11 +48,11 @@ def choose_network(
     policy: list[Layer] = []
     value: list[Layer] = []
     if shared:
-        trunk, width = _body("shared", parts, model_config)
+        trunk, width = _body("shared", obs_space, model_config)
         policy_inputs = value_inputs = width
     else:
-        policy, policy_inputs = _body("policy", parts, model_config)
-        value, value_inputs = _body("value", parts, model_config)
+        policy, policy_inputs = _body("policy", obs_space, model_config)
+        value, value_inputs = _body("value", obs_space, model_config)
     mask = mask_of(obs_space)
     inputs = sum(part.size for part in parts if part.kind != "action_mask")
     return NetworkDescription(
@@ -69,14 +69,15 @@ def choose_network(
     )
 
 
-def _body(part: str, obs_parts: Sequence[ObsPart], model_config: Mapping[str, Any]) -> tuple[list[Layer], int]:
+def _body(part: str, obs_space: spaces.Box, model_config: Mapping[str, Any]) -> tuple[list[Layer], int]:
     """All layers but the output of one half, or of what both share; and their width."""
+    obs_parts = parts_of(obs_space)
     images = [obs_part for obs_part in obs_parts if obs_part.kind == "image"]
     vectors = [obs_part for obs_part in obs_parts if obs_part.kind not in ("image", "action_mask")]
     hiddens, activation = model_config["fcnet_hiddens"], model_config["fcnet_activation"]
     if not images:
         layers, width = _dense_layers(part, sum(vector.size for vector in vectors), hiddens, activation)
-    elif len(images) == 1 and not vectors and len(obs_parts) == 1:
+    elif len(obs_space.shape) > 1:  # the image comes as it is, not as a row
         layers, width = _image_layers(part, images[0].shape, model_config)
     else:
         branches, widths = [], []
