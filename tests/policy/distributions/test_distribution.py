@@ -134,7 +134,8 @@ def test_all_frameworks_give_the_same_numbers(name):
             make = specimen.make(side)
             dist, other = make(inputs), make(others)
             dist.rng = NumpyGenerator(2)
-            actions = specimen.make("Numpy")(others).sample(NumpyGenerator(1))
+            # Not at the edge of a range, where one rounding of the action is many of what it was squashed from.
+            actions = specimen.make("Numpy")(inputs_for(specimen, 64, 3, 0.5)).sample(NumpyGenerator(1))
             numbers.append(
                 [dist.logp(actions), dist.entropy(), dist.multi_entropy(), dist.kl(other), dist.multi_kl(other)]
             )
