@@ -35,11 +35,11 @@ def gradient(name: str, function: Callable[[Any], Any], x: np.ndarray) -> np.nda
     if name == "jax":
         return np.asarray(importlib.import_module("jax").grad(function)(ops.asarray(x)))
     if name == "tf2":
-        tensor = ops.asarray(x)
-        with importlib.import_module("tensorflow").GradientTape() as tape:
+        tf, tensor = importlib.import_module("tensorflow"), ops.asarray(x)
+        with tf.GradientTape() as tape:
             tape.watch(tensor)
             y = function(tensor)
-        return tape.gradient(y, tensor).numpy()
+        return tf.convert_to_tensor(tape.gradient(y, tensor)).numpy()  # some come as rows and their places
     tensor = ops.asarray(x).requires_grad_()
     function(tensor).backward()
     return tensor.grad.numpy()

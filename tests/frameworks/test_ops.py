@@ -304,6 +304,54 @@ def test_networks_operations_equal_torchs_modules():
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+# For each operation of networks: a function of arrays, and the arrays; gradients flow to each of them.
+GRADIENTS = {
+    "relu": [(lambda ops, x: ops.relu(x), [X])],
+    "elu": [(lambda ops, x: ops.elu(x), [X])],
+    "silu": [(lambda ops, x: ops.silu(x), [X]), (lambda ops, x: ops.silu(x), [EXTREME])],
+    "matmul": [
+        (lambda ops, x, y: ops.matmul(x, y), [X, Y.T]),
+        (lambda ops, x, y: ops.matmul(x, y), [CUBE, CUBE[0].T]),
+    ],
+    "dense": [(lambda ops, x, kernel, bias: ops.dense(x, kernel, bias), [CUBE, CUBE[0].T, CUBE[0, :, 0]])],
+    "conv": [
+        (lambda ops, x, kernel, bias: ops.conv(x, kernel, bias, (1, 1)), [IMAGES, *weights((4, 3, 3, 2), (4,))]),
+        (lambda ops, x, kernel, bias: ops.conv(x, kernel, bias, (2, 3)), [IMAGES, *weights((4, 4, 2, 2), (4,))]),
+    ],
+    "transpose": [(lambda ops, x: ops.transpose(x, (2, 0, 1)), [CUBE])],
+    "take_rows": [(lambda ops, x: ops.take_rows(x, ops.asarray(np.array([3, 3, 0, 29]))), [CUBE])],
+}
+for name, arrays in (("lstm", LSTM), ("gru", GRU)):
+    GRADIENTS[name] = [
+        (lambda ops, *arrays, name=name, mask=mask: ops.concat([ops.reshape(part, (-1,)) for part in getattr(ops, name)(
+            *arrays, None if mask is None else ops.asarray(mask))]), arrays) for mask in (None, REAL)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", LEARNING)
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_networks_operations_are_differences_in_float64(name, framework, ops):
+    """Of a weighted sum of what comes out, by each of the arrays, along random directions."""
+    for function, arrays in GRADIENTS[name]:
+        rng = np.random.default_rng(2)
+        shape = function(NUMPY_OPS, *arrays).shape
+        shares = rng.normal(size=shape) / np.sqrt(np.prod(shape))
+        for i, x in enumerate(arrays):
+
+            def value(x, ops=ops, i=i, function=function, arrays=arrays, shares=shares, dtype=np.float32):
+                others = [ops.asarray(array.astype(dtype)) for array in arrays]
+                y = function(ops, *others[:i], x, *others[i + 1 :])
+                return ops.sum(y * ops.asarray(shares.astype(dtype)))
+
+            slopes = gradient(framework, value, x)
+            direction = rng.normal(size=x.shape)
+            after, before = (
+                value(x.astype(np.float64) + step * direction, ops=NUMPY_OPS, dtype=np.float64)
+                for step in (1e-6, -1e-6)
+            )
+            assert (slopes * direction).sum() == pytest.approx((after - before) / 2e-6, rel=1e-4, abs=1e-5), i
+
+
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 @pytest.mark.parametrize("framework", LEARNING)
 def test_what_is_not_real_reaches_no_gradient_of_a_memory(framework, ops, name):
