@@ -1,0 +1,1 @@
+"""Read or run one by one; `examples.envs` holds small environments whose best and whose chance returns are known."""
