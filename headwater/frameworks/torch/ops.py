@@ -17,7 +17,9 @@ from torch.nn import functional
 from headwater.frameworks.numpy.ops import NUMPY_OPS, index_message
 from headwater.frameworks.ops import DistributionError, Ops, RandomGenerator, RandomSource, Shape
 
-# Of torch.lstm and torch.gru: biases, layers, dropout, training, both directions, rows before steps.
+# Without a mask torch's own kernels run. Forward and backward of 32 steps, 64 wide, on one core, milliseconds, against
+# the loops below without their mask: LSTM 1.4 / 4.2 for 8 sequences, 3.4 / 8.0 for 32; GRU 3.6 / 4.3 and 5.4 / 7.1.
+# Their settings: biases, layers, dropout, training, both directions, rows before steps.
 _ONE_LAYER = (True, 1, 0.0, True, False, True)
 
 
@@ -252,7 +254,7 @@ class TorchOps(Ops):
         self, x: Tensor, h: Tensor, c: Tensor, kernel: Tensor, recurrent: Tensor, bias: Tensor,
         mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        if mask is None:  # torch's own is four times as fast as the loop
+        if mask is None:
             weights = (kernel.t(), recurrent.t(), bias, torch.zeros_like(bias))
             y, h_last, c_last = torch.lstm(x, (h[None], c[None]), weights, *_ONE_LAYER)
             return y, h_last[0], c_last[0]
