@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
 import json
 import warnings
 
@@ -40,12 +42,18 @@ LSTM = weights((3, 4, 5), (3, 6), (3, 6), (5, 24), (6, 24), (24,))  # x, h, c, k
 GRU = weights((3, 4, 5), (3, 6), (5, 18), (6, 18), (18,), (6,))  # x, h, kernel, recurrent, bias, recurrent_bias
 
 
-def recurrent(name, arrays, result, mask=None):
-    def case(ops):
-        real = None if mask is None else ops.asarray(mask)
-        return getattr(ops, name)(*(ops.asarray(a) for a in arrays), real)[result]
+def recurrent(name, arrays, results):
+    """Each of the results, of several steps and of one, with and without a mask."""
 
-    return case
+    def case(ops, steps, mask, result):
+        x, *others = arrays
+        real = None if mask is None else ops.asarray(mask[:, :steps])
+        return getattr(ops, name)(ops.asarray(x[:, :steps]), *(ops.asarray(a) for a in others), real)[result]
+
+    return [
+        functools.partial(case, steps=steps, mask=mask, result=result)
+        for steps, mask, result in itertools.product((4, 1), (None, REAL), range(results))
+    ]
 
 
 def elementwise(name, *arrays):
@@ -199,8 +207,8 @@ CASES = {
         )
         for kernel, stride in (((3, 3), (1, 1)), ((4, 2), (2, 3)), ((9, 10), (1, 1)))
     ],
-    "lstm": [recurrent("lstm", LSTM, result, mask) for result in range(3) for mask in (None, REAL)],
-    "gru": [recurrent("gru", GRU, result, mask) for result in range(2) for mask in (None, REAL)],
+    "lstm": recurrent("lstm", LSTM, 3),
+    "gru": recurrent("gru", GRU, 2),
     # Frameworks draw different numbers; equal are the moments (the tests below) and the state's behaviour.
     "generator": [lambda ops: ops.asarray(np.array(list(ops.generator(3).get_state()) != []))],
     "uniform": [

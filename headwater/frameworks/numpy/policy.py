@@ -16,9 +16,9 @@ With a memory of the same width behind these layers, shared (Discrete(2) as well
 
 | rows | LSTM, 64 | LSTM, 256 | GRU, 64 | attention, 64 |
 |---|---|---|---|---|
-| 1 | 54 / 152 | 98 / 213 | 47 / 146 | 425 / 956 |
-| 8 | 74 / 185 | 442 / 650 | 63 / 163 | 601 / 1,211 |
-| 64 | 173 / 295 | 1,549 / 2,325 | 141 / 263 | 2,428 / 5,873 |
+| 1 | 51 / 155 | 100 / 222 | 49 / 148 | 210 / 512 |
+| 8 | 69 / 189 | 338 / 528 | 64 / 173 | 355 / 770 |
+| 64 | 171 / 305 | 1,546 / 1,457 | 136 / 261 | 1,341 / 2,566 |
 
 `acting="auto"` takes NumPy for networks on CPU without convolutions none of whose layers has more than
 `MAX_NUMPY_WEIGHTS` weights (the widest measured); for all others, and on GPUs, the framework acts.
