@@ -2,23 +2,28 @@
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
-from headwater import PPOTrainer, __version__
-from headwater.cli.run_request import read_request
+sys.path[:0] = [str(Path(__file__).parents[2])]  # examples.envs
+
+from headwater import PPOTrainer, __version__  # noqa: E402
+from headwater.cli.run_request import merge_nested, parse_assignments, read_request  # noqa: E402
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--config", type=Path, help="a YAML file of tuned/; the default config where none is given")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings that differ")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threshold", type=float, default=475.0)
     parser.add_argument("--max-steps", type=int, default=1_000_000)
     arguments = parser.parse_args()
     config = read_request(arguments.config, arguments.env, known=()).config if arguments.config else {}
-    trainer = PPOTrainer(config=config | {"seed": arguments.seed}, env=arguments.env)
+    config = merge_nested(config, parse_assignments([*arguments.set, f"seed={arguments.seed}"]))
+    trainer = PPOTrainer(config=config, env=arguments.env)
     started = time.perf_counter()
     best, solved, steps = float("-inf"), False, 0
     while steps < arguments.max_steps and not solved:
