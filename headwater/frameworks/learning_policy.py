@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -53,6 +54,7 @@ class Learner(ABC):
         device: Where it learns, for messages.
         on_cpu: Whether its weights lie in main memory.
         model: The user's own model, given to distributions; else None.
+        model_state_shapes: Name -> shape of each part of what that model remembers.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -60,6 +62,7 @@ class Learner(ABC):
     device: Any
     on_cpu: bool
     model: Any = None
+    model_state_shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
     @abstractmethod
     def sgd(
@@ -275,6 +278,10 @@ class LearningPolicy(ActingPolicy):
         return {"cur_lr": lr, **coefficients, "num_bad_updates": self.num_bad_updates, **self.extra_stats()}
 
     # -- acting --------------------------------------------------------------------------------------------------------
+
+    @property
+    def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return self.learner.model_state_shapes if self.description is None else super().state_shapes
 
     def _describe(self) -> NetworkDescription | None:
         model_config = self.config["model"]

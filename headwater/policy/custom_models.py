@@ -52,14 +52,14 @@ def output_mask(policy: Any, ops: Ops) -> Callable[[Array, Array], Array]:
 
 
 def check_outputs(
-    name: str, result: Any, rows: int, num_outputs: int, is_array: Callable[[Any], bool], hint: str
+    name: str, result: Any, rows: tuple[int, ...], num_outputs: int, is_array: Callable[[Any], bool], hint: str
 ) -> tuple[Array, Array]:
-    """What a model returned for some rows: distribution inputs [rows, K], and values [rows] or [rows, 1].
+    """What a model returned for some rows: distribution inputs [*rows, K], and values [*rows] or [*rows, 1].
 
     Args:
         name: The model's.
         result: What it returned.
-        rows: How many observations it was given.
+        rows: How many observations it was given: (B,), or with memory (M, L).
         num_outputs: K.
         is_array: Whether something is an array of the framework.
         hint: How else to give values, where only one array came.
@@ -71,14 +71,15 @@ def check_outputs(
         returned = _shown(result, is_array)
         raise ConfigError(f"custom_model {name}: it must return (dist_inputs, values), but returned {returned}. {hint}")
     dist_inputs, values = result
-    if tuple(dist_inputs.shape) != (rows, num_outputs):
+    count = " sequences of ".join(map(str, rows))
+    if tuple(dist_inputs.shape) != (*rows, num_outputs):
         raise ConfigError(
-            f"custom_model {name}: for {rows} observations the distribution's inputs must have the shape "
-            f"{(rows, num_outputs)}, but have {tuple(dist_inputs.shape)}. End with num_outputs outputs."
+            f"custom_model {name}: for {count} observations the distribution's inputs must have the shape "
+            f"{(*rows, num_outputs)}, but have {tuple(dist_inputs.shape)}. End with num_outputs outputs."
         )
-    if tuple(values.shape) not in ((rows,), (rows, 1)):
+    if tuple(values.shape) not in (rows, (*rows, 1)):
         raise ConfigError(
-            f"custom_model {name}: for {rows} observations the values must have the shape {(rows,)}, "
+            f"custom_model {name}: for {count} observations the values must have the shape {rows}, "
             f"but have {tuple(values.shape)}. Return one value for each observation."
         )
     return dist_inputs, values

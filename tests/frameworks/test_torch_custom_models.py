@@ -8,10 +8,11 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from headwater import PPOTrainer
 from headwater.errors import CheckpointError, ConfigError
 from headwater.frameworks.torch.networks import ActingInTorch, TorchModel
 from headwater.policy.catalog import ModelCatalog
-from tests.frameworks.policies import VECTOR, make_batch, make_obs, make_policy
+from tests.frameworks.policies import VECTOR, make_batch, make_obs, make_policy, weights_equal
 
 
 class Normalised(nn.Module):
@@ -65,6 +66,58 @@ class OneTensor(nn.Module):
 
     def forward(self, obs):
         return self.policy(obs)
+
+
+class Remembers(nn.Module):
+    """A GRU of torch's, and beside it how many steps it has seen."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name, width=16):
+        super().__init__()
+        self.width = width
+        self.gru = nn.GRU(obs_space.shape[0], width, batch_first=True)
+        self.out = nn.Linear(width, num_outputs + 1)
+
+    def initial_state(self):
+        return [np.zeros(self.width), np.zeros(())]
+
+    def forward(self, obs, state):
+        hidden, last = self.gru(obs, state[0][None])
+        outputs = self.out(hidden)
+        return outputs[..., :-1], outputs[..., -1:], [last[0], state[1] + obs.shape[1]]
+
+
+class FlatOutputs(Remembers):
+    def forward(self, obs, state):
+        dist_inputs, values, state = super().forward(obs, state)
+        return dist_inputs.flatten(0, 1), values, state
+
+
+class LastValues(Remembers):
+    def forward(self, obs, state):
+        dist_inputs, values, state = super().forward(obs, state)
+        return dist_inputs, values[:, -1], state
+
+
+class ForgetsItsState(Remembers):
+    def forward(self, obs, state):
+        return super().forward(obs, state)[:2]
+
+
+class WideState(Remembers):
+    def forward(self, obs, state):
+        dist_inputs, values, (hidden, count) = super().forward(obs, state)
+        return dist_inputs, values, [hidden[:, :-1], count]
+
+
+class OnePart(Remembers):
+    def forward(self, obs, state):
+        dist_inputs, values, state = super().forward(obs, state)
+        return dist_inputs, values, state[:1]
+
+
+class BeginsWithOnes(Remembers):
+    def initial_state(self):
+        return [np.ones(self.width)]
 
 
 class NoModule:
@@ -166,6 +219,12 @@ def test_a_bad_update_leaves_buffers_alone():
     (OneTensor, r"OneTensor.*one tensor of shape \(2, 3\)"),
     (NoModule, "made a NoModule"),
     ("nobody", "not registered"),
+    (FlatOutputs, r"FlatOutputs: for 2 sequences of 3 observations.*\(2, 3, 3\), but have \(6, 3\)"),
+    (LastValues, r"LastValues.*values must have the shape \(2, 3\), but have \(2, 1\)"),
+    (ForgetsItsState, r"ForgetsItsState.*\(dist_inputs, values, \[the state's parts\]\), but returned 2 things"),
+    (WideState, r"WideState.*\[\(2, 16\), \(2,\)\].*but are \[\(2, 15\), \(2,\)\]"),
+    (OnePart, r"OnePart.*\[\(2, 16\), \(2,\)\].*but are \[\(2, 16\)\]"),
+    (BeginsWithOnes, r"BeginsWithOnes: initial_state\(\) must return a list of arrays of zeros"),
 ])  # fmt: skip
 def test_wrong_models_are_named(model, message):
     with pytest.raises(ConfigError, match=message):
@@ -217,3 +276,79 @@ def test_a_model_that_takes_other_arguments_is_told_which_there_are():
 
     with pytest.raises(ConfigError, match="obs_space, action_space, num_outputs, model_config, name"):
         make_policy(model={"custom_model": Mine})
+
+
+# Memory.
+
+
+def sequences(policy, mask):
+    """A batch in sequences [M, L] that continue an episode, padded where the mask says."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape):
+        return rng.normal(size=(*mask.shape, *shape)).astype(np.float32)
+
+    return {
+        "obs": normal(4), "actions": rng.integers(0, 3, mask.shape), "action_dist_inputs": normal(3),
+        "action_logp": -np.abs(normal()), "vf_preds": normal(), "advantages": normal(), "value_targets": normal(),
+        "state_in": rng.uniform(-0.5, 0.5, (len(mask), policy.state_size)).astype(np.float32), "mask": mask,
+    }  # fmt: skip
+
+
+def test_a_model_with_memory_acts_step_by_step():
+    policy = custom(Remembers)
+    assert [part.shape for part in policy.get_initial_state()] == [(16,), ()]
+    assert policy.state_shapes == {"model/state_0": (16,), "model/state_1": ()} and policy.state_size == 17
+    obs = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32)
+    with torch.no_grad():
+        zeros = [torch.zeros(3, 16), torch.zeros(3)]
+        dist_inputs, values, _ = policy.model(torch.from_numpy(obs), zeros)
+    state = None
+    for t in range(5):
+        _, state, extra = policy.compute_actions(obs[:, t], state)
+        assert extra["action_dist_inputs"] == pytest.approx(dist_inputs[:, t].numpy(), abs=1e-5)
+        assert extra["vf_preds"] == pytest.approx(values[:, t, 0].numpy(), abs=1e-5)
+        assert state[1].tolist() == [t + 1] * 3
+    joined = np.concatenate([state[0], state[1][:, None]], 1)
+    assert policy.values(obs[:, 0], joined) == pytest.approx(policy.compute_actions(obs[:, 0], state)[2]["vf_preds"])
+
+
+@pytest.mark.parametrize("padding", [1e9, np.nan])
+def test_padding_reaches_nothing_of_a_model_with_memory(padding):
+    policy = custom(Remembers)
+    mask = np.arange(5) < np.array([[2], [5]])
+    batch = sequences(policy, mask)
+    spoiled = {name: column.copy() for name, column in batch.items()}
+    for name, column in spoiled.items():
+        if column.dtype == np.float32 and name != "state_in":
+            column[~mask] = padding
+    gradients, stats = policy.compute_gradients(batch)
+    others, same = policy.compute_gradients(spoiled)
+    assert stats == same and stats["grad_gnorm"] > 0
+    assert all(np.array_equal(gradient, others[name]) for name, gradient in gradients.items())
+
+
+def test_a_model_with_memory_learns_what_must_be_remembered():
+    policy = custom(Remembers)
+    mask = np.ones((32, 6), bool)
+    batch = sequences(policy, mask) | {"state_in": np.zeros((32, policy.state_size), np.float32)}
+    batch["advantages"][:] = 0
+    batch["value_targets"] = np.repeat(np.sign(batch["obs"][:, :1, 0]), 6, 1)
+    losses = [policy.learn_on_batch(batch, 5, 48)["vf_loss"] for _ in range(20)]
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_a_trainer_of_a_model_with_memory_goes_on_where_it_was(made):
+    config = {
+        "model": {"custom_model": Remembers, "max_seq_len": 8}, "num_envs_per_worker": 2, "train_batch_size": 64,
+        "sgd_minibatch_size": 32, "num_sgd_iter": 2, "seed": 1,
+    }  # fmt: skip
+    first, second = (PPOTrainer(config, env="CartPole-v1", logger_creator=False) for _ in range(2))
+    made += [first, second]
+    assert np.isfinite(first.train()["info"]["learner"]["default_policy"]["total_loss"])
+    action, state, _ = first.compute_action(np.zeros(4, np.float32), state=first.get_policy().get_initial_state())
+    assert action in (0, 1) and [part.shape for part in state] == [(16,), ()] and state[1] == 1
+    second.load_checkpoint(first.save_checkpoint("saved"))
+    for _ in range(2):
+        first.train(), second.train()
+    assert weights_equal(first.get_policy().get_weights(), second.get_policy().get_weights())

@@ -83,7 +83,7 @@ class CustomNetwork:
         parameters = jax.tree_util.tree_unflatten(self._structure, [weights[name] for name in self.initial_weights])
         result = self.model.apply(parameters, obs)
         dist_inputs, values = check_outputs(
-            self._name, result, len(obs), self._num_outputs, lambda x: isinstance(x, jax.Array),
+            self._name, result, (len(obs),), self._num_outputs, lambda x: isinstance(x, jax.Array),
             "Let apply(parameters, obs) return both.",
         )  # fmt: skip
         return self._masked(obs, dist_inputs), values.reshape(len(obs)), None

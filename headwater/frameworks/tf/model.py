@@ -51,7 +51,7 @@ class ModelNetwork:
             outputs = self._call(sample, training=False)  # the first call makes the variables
         self._masked = output_mask(policy, TF_OPS)
         name = type(self.model).__name__
-        check_outputs(name, outputs, 2, policy.num_outputs, tf.is_tensor, "Or give the values by value_function().")
+        check_outputs(name, outputs, (2,), policy.num_outputs, tf.is_tensor, "Or give the values by value_function().")
         variables = {
             f"model/{index}/{variable.name.split('/')[-1].split(':')[0]}": _plain(variable)
             for index, variable in enumerate(self.model.variables)

@@ -22,7 +22,7 @@ from headwater.frameworks.torch.columns import Columns
 from headwater.frameworks.torch.gradients import Differentiate, by_autograd, by_hand, compiled
 from headwater.frameworks.torch.mlp import DenseLayers
 from headwater.frameworks.torch.model import TorchWeights
-from headwater.frameworks.torch.networks import ActingInTorch
+from headwater.frameworks.torch.networks import ActingInTorch, ModuleNetwork
 from headwater.frameworks.torch.ops import TorchGenerator
 from headwater.frameworks.torch.optimizer import FlatOptimizer
 from headwater.policy.optimizers import MAX_GRADIENT_NORM
@@ -43,6 +43,8 @@ class TorchLearner(Learner):
         self._config = policy.config
         self._weights = TorchWeights(policy)
         self.model, self.device = self._weights.module, self._weights.device
+        if isinstance(self._weights.network, ModuleNetwork):
+            self.model_state_shapes = self._weights.network.state_shapes
         self.on_cpu = self.device.type == "cpu"
         self.shapes, self.trained_shapes = self._weights.shapes, self._weights.flat.shapes
         self._optimizer = FlatOptimizer(self._weights.flat, policy.config["optimizer"])

@@ -57,7 +57,12 @@ class TorchWeights:
             with torch.no_grad():
                 obs_space = policy.observation_space
                 sample = torch.zeros((2, *obs_space.shape), dtype=_dtype(obs_space), device=self.device)
-                self.network.forward(sample)  # wrong shapes are reported here rather than in the first iteration
+                # Wrong shapes are reported here rather than in the first iteration.
+                if self.network.state_shapes:
+                    size = sum(math.prod(shape) for shape in self.network.state_shapes.values())
+                    self.network.forward(torch.stack([sample] * 3, 1), torch.zeros((2, size), device=self.device))
+                else:
+                    self.network.forward(sample)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -6,6 +6,7 @@ A network maps observations [B, *observation shape], with memory sequences and t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from headwater.errors import ConfigError
 from headwater.frameworks.torch.ops import TORCH_OPS
 from headwater.policy.custom_models import check_outputs
 from headwater.policy.network import Network
@@ -85,33 +87,73 @@ class TorchModel(nn.Module):
 class ModuleNetwork:
     """A model of the user's own as a network.
 
+    With a method `initial_state()`, which returns the parts of a state as arrays of zeros, it has memory. It then maps
+    sequences [M, L, *observation shape] and a list of the parts before them, [M, *part shape] each, to (dist_inputs
+    [M, L, K], values [M, L] or [M, L, 1], the parts after them). Rows of padding, at the end of sequences, are zeros.
+
     Args:
-        module: Maps [B, *observation shape] to (dist_inputs [B, K], values [B] or [B, 1]), or is a `TorchModel`.
+        module: Maps [B, *observation shape] to (dist_inputs [B, K], values [B] or [B, 1]), or is a `TorchModel`, or has
+            memory.
         num_outputs: K.
         masked: Forbids outputs by what the observations say; see `output_mask`.
+
+    Attributes:
+        state_shapes: Name -> shape of each part of a state; {} without memory.
+
+    Raises:
+        ConfigError: `initial_state()` returns something else.
     """
 
     def __init__(self, module: nn.Module, num_outputs: int, masked: Callable[[Tensor, Tensor], Tensor]) -> None:
         self.module = module
         self.num_outputs = num_outputs
+        self.state_shapes = _state_shapes(module)
         self._masked = masked
+        self._name = type(module).__name__
 
     def forward(
         self, obs: Tensor, state: Tensor | None = None, mask: Tensor | None = None, keep_state: bool = False
-    ) -> tuple[Tensor, Tensor, None]:
-        """[B, *observation shape] -> ([B, K], [B], None): it has no memory.
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """[B, *observation shape] -> ([B, K], [B], None); with memory see `Network.forward`.
+
+        The state afterwards, [M, S], is that after the last row, be it padding.
 
         Raises:
             ConfigError: the module returns other things or shapes.
         """
-        result = self.module(obs)
-        if isinstance(self.module, TorchModel) and isinstance(result, Tensor):
-            result = (result, self.module.value_function())
-        dist_inputs, values = check_outputs(
-            type(self.module).__name__, result, len(obs), self.num_outputs, torch.is_tensor,
-            "Derive from headwater.frameworks.torch.networks.TorchModel to give values by value_function().",
-        )  # fmt: skip
-        return self._masked(obs, dist_inputs), values.reshape(len(obs)), None
+        if state is None:
+            rows, result = obs.shape[:1], self.module(obs)
+            if isinstance(self.module, TorchModel) and isinstance(result, Tensor):
+                result = (result, self.module.value_function())
+            hint = "Derive from headwater.frameworks.torch.networks.TorchModel to give values by value_function()."
+        else:
+            rows = obs.shape[:2]
+            if mask is not None:
+                obs = obs.masked_fill(~mask.reshape(*rows, *(1,) * (obs.ndim - 2)), 0)
+            *result, parts = self._run(obs, state)
+            state = torch.cat([part.reshape(len(part), -1) for part in parts], 1) if keep_state else None
+            obs, hint = obs.flatten(0, 1), "With memory it must return the state as a third."
+        dist_inputs, values = check_outputs(self._name, result, tuple(rows), self.num_outputs, torch.is_tensor, hint)
+        return self._masked(obs, dist_inputs.reshape(-1, self.num_outputs)), values.reshape(-1), state
+
+    def _run(self, obs: Tensor, state: Tensor) -> tuple[Any, ...]:
+        """What the module returns for sequences; the state's parts, which come last, are as they must be."""
+        shapes = [(len(state), *shape) for shape in self.state_shapes.values()]
+        parts = torch.split(state, [math.prod(shape) for shape in self.state_shapes.values()], 1)
+        result = self.module(obs, [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
+        if not (isinstance(result, tuple | list) and len(result) == 3 and isinstance(result[2], tuple | list)):
+            returned = f"{len(result)} things" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
+            raise ConfigError(
+                f"custom_model {self._name}: it has an initial_state(), so it must return (dist_inputs, values, [the "
+                f"state's parts]), but returned {returned}. Return all three, or leave initial_state out."
+            )
+        found = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in result[2]]
+        if found != shapes:
+            raise ConfigError(
+                f"custom_model {self._name}: the state's parts must have the shapes {shapes}, as initial_state() says, "
+                f"but are {found}. Return one row for each sequence."
+            )
+        return tuple(result)
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[B, *observation shape] -> [B, K]."""
@@ -120,6 +162,19 @@ class ModuleNetwork:
     def values(self, obs: Tensor) -> Tensor:
         """[B, *observation shape] -> [B]."""
         return self.forward(obs)[1]
+
+
+def _state_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    initial_state: Any = getattr(module, "initial_state", None)
+    if initial_state is None:
+        return {}
+    parts = initial_state()
+    if not isinstance(parts, tuple | list) or any(torch.as_tensor(part).any() for part in parts):
+        raise ConfigError(
+            f"custom_model {type(module).__name__}: initial_state() must return a list of arrays of zeros, one for "
+            f"each part of a state, but returned {parts!r}. What else an episode should begin with, add in forward."
+        )
+    return {f"model/state_{index}": tuple(np.shape(part)) for index, part in enumerate(parts)}
 
 
 class ActingInTorch:
