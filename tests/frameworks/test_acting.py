@@ -14,7 +14,10 @@ from headwater.frameworks.numpy.policy import NumpyPolicy
 from headwater.frameworks.torch import TorchDiagGaussian
 from headwater.frameworks.torch.networks import ActingInTorch
 from headwater.policy.distributions import Categorical
+from headwater.policy.encoded_space import mask_of
+from headwater.policy.network import MASKED_LOGIT
 from tests.frameworks.policies import ACTION_SPACES, VECTOR, flat_actions, make_batch, make_obs, make_policy
+from tests.policy.networks import NETWORKS, SMALL, observations
 
 
 def leaves(actions):
@@ -254,6 +257,32 @@ def test_an_exported_policy_acts_alike(name, tmp_path):
     assert loaded.compute_actions(obs)[2]["action_logp"].shape == (30,)
     again = NumpyPolicy.load(loaded.export_model(tmp_path / "again"))
     assert np.array_equal(again.values(obs), loaded.values(obs))
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "dense"])
+def test_every_network_can_be_exported(name, tmp_path):
+    """With its memory, its mask and the parts of its rows."""
+    space, model, *_ = NETWORKS[name]
+    choices = 0 if mask_of(space) is None else mask_of(space).size
+    policy = make_policy(space, spaces.Discrete(choices or 5), model={**SMALL, **model})
+    loaded = NumpyPolicy.load(policy.export_model(tmp_path))
+    assert loaded.description == policy.description and loaded.observation_space == policy.observation_space
+    zeros = [np.stack([part] * 4) for part in policy.get_initial_state()]
+    assert [part.shape for part in loaded.get_initial_state()] == [part.shape for part in policy.get_initial_state()]
+    ours = theirs = zeros
+    for step in range(3):
+        obs = observations(policy.description, 4, seed=step)
+        actions, ours, extra = policy.compute_actions(obs, ours, explore=False)
+        again, theirs, same = loaded.compute_actions(obs, theirs, explore=False)
+        assert np.array_equal(actions, again)
+        assert extra["action_dist_inputs"] == pytest.approx(same["action_dist_inputs"], abs=1e-5)
+        assert extra["vf_preds"] == pytest.approx(same["vf_preds"], abs=1e-5)
+        for part, other in zip(ours, theirs, strict=True):
+            assert part == pytest.approx(other, abs=1e-5)
+        if choices:
+            mask = obs[:, mask_of(space).columns]
+            assert (mask[np.arange(4), actions] == 1).all()
+            assert ((extra["action_dist_inputs"] == MASKED_LOGIT) == (mask == 0)).all()
 
 
 def test_image_and_squashed_exports(tmp_path):

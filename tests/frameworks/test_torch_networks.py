@@ -14,6 +14,9 @@ from headwater.policy.catalog import ModelCatalog
 from headwater.policy.encoded_space import EncodedSpace, ObsPart
 from headwater.policy.network import MASKED_LOGIT
 from tests.frameworks.policies import VECTOR, make_obs
+from tests.policy.networks import NETWORKS as ANY_NETWORKS
+from tests.policy.networks import described as described_by_name
+from tests.policy.networks import observations, states, weights_of
 
 CPU = torch.device("cpu")
 ACTIVATIONS = ("tanh", "relu", "elu", "silu", "linear")
@@ -66,6 +69,29 @@ def test_numpy_and_torch_see_the_same_images(shape, share):
         strict=True,
     ):
         assert a == pytest.approx(b, abs=1e-4, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ANY_NETWORKS)
+def test_numpy_and_torch_act_alike(name):
+    network = described_by_name(name)
+    weights = weights_of(network)
+    in_numpy = make_network(network, weights)
+    in_torch = ActingInTorch(TorchNetwork(network, FlatParameters(weights, CPU).leaves), CPU)
+    state = states(network, 5)
+    for step in range(3):
+        obs = observations(network, 5, seed=step)
+        ours, theirs = in_numpy.forward(obs, state), in_torch.forward(obs, state)
+        for a, b in zip(ours, theirs, strict=True):
+            if b is None:
+                assert a is None and not network.has_memory
+            else:
+                assert a.dtype == b.dtype == np.float32
+                assert a == pytest.approx(b, abs=1e-4, rel=1e-4)
+        for acting in (in_numpy, in_torch):
+            assert acting.values(obs, state) == pytest.approx(ours[1], abs=1e-4, rel=1e-4)
+            if state is None:
+                assert acting.dist_inputs(obs) == pytest.approx(ours[0], abs=1e-4, rel=1e-4)
+        state = ours[2]
 
 
 def test_many_rows_are_computed_in_blocks(monkeypatch):
