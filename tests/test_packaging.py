@@ -113,9 +113,12 @@ def test_readme_block_runs(number: int) -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("number", range(len(readme_blocks("docs/extending.md"))))
-def test_block_of_own_code_runs(number: int) -> None:
-    result = python(readme_blocks("docs/extending.md")[number])
+PAGES = ["docs/extending.md", "docs/frameworks.md", "docs/memory.md"]
+
+
+@pytest.mark.parametrize(("page", "number"), [(page, n) for page in PAGES for n in range(len(readme_blocks(page)))])
+def test_block_of_a_page_runs(page: str, number: int) -> None:
+    result = python(readme_blocks(page)[number])
     assert result.returncode == 0, result.stderr
 
 
