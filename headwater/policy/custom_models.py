@@ -14,15 +14,16 @@ from headwater.policy.network import masked_logits
 from headwater.policy.network_description import ActionMask
 
 
-def make_custom_model(policy: Any, name_by_keyword: bool = False) -> Any:
+def make_custom_model(policy: Any, name_by_keyword: bool = False, may_remember: bool = False) -> Any:
     """The policy's `custom_model`: Model(obs_space, action_space, num_outputs, model_config, name, **its config).
 
     Args:
         policy: Whose.
         name_by_keyword: Give the name as `name=...` rather than by its place.
+        may_remember: Whether the framework takes models with an `initial_state()`.
 
     Raises:
-        ConfigError: it does not take these arguments.
+        ConfigError: it does not take these arguments, or wants a memory that its framework has not for it.
     """
     model_config = policy.config["model"]
     model_class: Any = ModelCatalog.get_custom_model(model_config)
@@ -30,13 +31,20 @@ def make_custom_model(policy: Any, name_by_keyword: bool = False) -> Any:
     name = "default_model"
     try:
         if name_by_keyword:
-            return model_class(*arguments, name=name, **model_config["custom_model_config"])
-        return model_class(*arguments, name, **model_config["custom_model_config"])
+            model = model_class(*arguments, name=name, **model_config["custom_model_config"])
+        else:
+            model = model_class(*arguments, name, **model_config["custom_model_config"])
     except TypeError as error:
         raise ConfigError(
             f"custom_model: {model_class!r} could not be made: {error}. A model is made as Model(obs_space, "
             "action_space, num_outputs, model_config, name, **custom_model_config)."
         ) from error
+    if hasattr(model, "initial_state") and not may_remember:
+        raise ConfigError(
+            f"custom_model {type(model).__name__}: it has initial_state(), but models of one's own have no memory in "
+            f"{policy.framework}. Learn with torch, or take model.memory in place of custom_model."
+        )
+    return model
 
 
 def output_mask(policy: Any, ops: Ops) -> Callable[[Array, Array], Array]:

@@ -472,3 +472,19 @@ def test_acting_sees_what_was_learned(make):
         other = make(seed=5, acting=acting)
         other.set_weights(policy.get_weights())
         assert other.values(batch["obs"]) == pytest.approx(policy.values(batch["obs"]), abs=1e-6)
+
+
+class Remembering:
+    """A model of one's own that asks for a state."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        pass
+
+    def initial_state(self):
+        return [np.zeros(3, np.float32)]
+
+
+@pytest.mark.parametrize("framework", ["tf2", "jax"])
+def test_a_memory_of_ones_own_is_refused_where_there_is_none(framework):
+    with pytest.raises(ConfigError, match=rf"Remembering: it has initial_state.*no memory in {framework}"):
+        make_policy(framework=framework, model={"custom_model": Remembering})

@@ -112,7 +112,7 @@ def _device(policy: LearningPolicy, num_weights: int, has_convolutions: bool) ->
 def _make_module(policy: LearningPolicy) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(policy.seed_of("model"))
-        module = make_custom_model(policy)
+        module = make_custom_model(policy, may_remember=True)
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"custom_model: it must be a torch.nn.Module, but the class made a {type(module).__name__}. "
