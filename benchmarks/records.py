@@ -94,7 +94,7 @@ def commit() -> str:
 def library_versions() -> str:
     """Versions of what this interpreter's figures depend on."""
     found = []
-    for name in ("torch", "gymnasium", "numpy"):
+    for name in ("torch", "tensorflow", "jax", "gymnasium", "numpy"):
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
