@@ -28,6 +28,7 @@ Zeros are the state before an episode's first step.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -43,7 +44,7 @@ Draw = Callable[[np.random.Generator, int, int], NDArray[np.float64]]  # a [rows
 
 
 @dataclass(frozen=True)
-class Layer:
+class Layer(ABC):
     """A step of a network. Weights and state parts bear its name, a slash and their own.
 
     Attributes:
@@ -70,9 +71,9 @@ class Layer:
         """What it remembers for each env, by name."""
         return {}
 
+    @abstractmethod
     def initial_weights(self, rng: np.random.Generator, draw: Draw) -> Weights:
         """Fresh weights, by their own names; those that are left out start at 0."""
-        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, read back by `layer_from_json`."""
