@@ -16,13 +16,19 @@ from headwater.settings import former as former_names
 from headwater.settings import values
 from headwater.settings.batch_plan import BatchPlan, solve
 from headwater.settings.merging import merge_config, merged_values, restored_values
+from headwater.settings.multi_agent import MultiAgentConfig, PolicySpec
 from headwater.settings.networks import ModelConfig, OptimizerConfig, Reference
 from headwater.settings.number_types import Bool, Float, Int, OptionalFloat, OptionalInt
 from headwater.settings.problems import Problem, SettingsError
 from headwater.settings.schedule_data import check_schedule
 from headwater.settings.settings import Settings, plain
 
-__all__ = ["BatchPlan", "ModelConfig", "OptimizerConfig", "Schedule", "TrainerConfig", "merge_config"]
+__all__ = [
+    "BatchPlan", "ModelConfig", "MultiAgentConfig", "OptimizerConfig", "PolicySpec", "Schedule", "TrainerConfig",
+    "merge_config",
+]  # fmt: skip
+
+DEFAULT_POLICY_ID = "default_policy"
 
 Schedule = Annotated[Any, BeforeValidator(check_schedule)]
 
@@ -67,6 +73,17 @@ class TrainerConfig(Settings):
         description="How the envs of one sampler are stepped: by the env's own vector version, as copies in this "
         "process, or as one process each (worth it from about a millisecond per step); 'auto': native "
         "where there is one, else sync.",
+    )
+    remote_worker_envs: Bool = Field(
+        default=False,
+        description="Each env is a Ray actor, stepped whenever it is ready: for slow envs of uneven speed. Needs the "
+        "extra 'ray'.",
+    )
+    remote_env_batch_wait_ms: Int = Field(
+        default=0,
+        ge=0,
+        description="With remote_worker_envs: how long one that is ready waits for others to be acted on together. "
+        "More makes fewer, larger forward passes.",
     )
     action_mask_from_info: Bool = Field(
         default=False,
@@ -201,6 +218,11 @@ class TrainerConfig(Settings):
         ge=1,
         description="Updates with a non-finite loss or gradient are skipped and counted; so many in a row stop the "
         "run.",
+    )
+
+    # Several agents.
+    multiagent: MultiAgentConfig = Field(
+        default_factory=MultiAgentConfig, description="Policies, who is played by which, and which learn. Merged."
     )
 
     # The machine.
@@ -338,12 +360,44 @@ class TrainerConfig(Settings):
         if self.action_mask_from_info and self.vectorization == "native":
             text = "'native' gives the infos of all envs at once, which action_mask_from_info does not read: set 'sync'"
             problems.append(Problem("vectorization", text))
+        problems += self._multi_agent_problems()
         if self.acting == "numpy" and self.device.startswith("cuda"):
             problems.append(Problem("acting", "'numpy' reads the weights in main memory: it needs device 'cpu'"))
         if self.num_workers == 0 and self.num_cpus_per_worker != 1:
             text = "means nothing without remote samplers, which are not available in this version yet: leave it out"
             problems.append(Problem("num_cpus_per_worker", text))
         return problems
+
+    def _multi_agent_problems(self) -> list[Problem]:
+        given, policies = self.multiagent, self.multiagent.policies
+        problems = []
+        named = [*(given.policies_to_train or ())]
+        if isinstance(given.policy_mapping_fn, dict):
+            named += given.policy_mapping_fn.values()
+        unknown = sorted({str(name) for name in named if name not in (policies or (DEFAULT_POLICY_ID,))})
+        if unknown:
+            text = f"names {', '.join(unknown)}, but the policies are {', '.join(policies) or DEFAULT_POLICY_ID}"
+            problems.append(Problem("multiagent", text))
+        for policy_id in policies:
+            try:
+                self.for_policy(policy_id)
+            except ConfigError as error:
+                problems.append(Problem(f"multiagent.policies.{policy_id}", str(error)))
+        if self.remote_worker_envs and self.vectorization not in ("auto", "sync"):
+            text = "is not read with remote_worker_envs: each env is an actor. Leave it out"
+            problems.append(Problem("vectorization", text))
+        return problems
+
+    def for_policy(self, policy_id: str) -> Self:
+        """The config that a policy sees: what its PolicySpec overrides is merged in."""
+        spec = self.multiagent.policies.get(policy_id)
+        if spec is None or not spec.config:
+            return self
+        merged = type(self)(**merged_values(plain(self) | {"multiagent": {}}, spec.config))
+        problems = [] if spec.config is None else merged.combination_problems()
+        if problems:
+            raise SettingsError(type(self).__name__, problems)
+        return merged
 
     def _evaluation_problems(self) -> list[Problem]:
         set_anyway = sorted(_SET_BY_EVALUATION & set(self.evaluation_config))
@@ -431,4 +485,6 @@ class TrainerConfig(Settings):
             ("model.custom_action_dist", self.model, "custom_action_dist"),
             ("model.custom_preprocessor", self.model, "custom_preprocessor"),
             ("evaluation_config.callbacks", self.evaluation_config, "callbacks"),
+            ("multiagent.policy_mapping_fn", self.multiagent, "policy_mapping_fn"),
+            ("multiagent.observation_fn", self.multiagent, "observation_fn"),
         ]

@@ -49,7 +49,8 @@ def env_creator_for(spec: str | type | Callable[..., Any] | None) -> tuple[str, 
     """The id and the creator of what a user gave as `env`.
 
     Args:
-        spec: a registered name, a Gymnasium id, `"module:EnvId"` (the module registers the id with Gymnasium),
+        spec: a registered name, a Gymnasium id, `"pettingzoo:name"` or `"envpool:id"` for those libraries' envs,
+            `"module:EnvId"` (the module registers the id with Gymnasium),
             `"module:Name"` (an env class or a function of the env context), a class, or a callable. A class or function
             whose first parameter is the env context (called config, context or the like) gets that, another one gets
             its entries as keyword arguments.
@@ -80,6 +81,8 @@ def _bearing(make: EnvCreator, env_id: str, gym_id: str | None) -> EnvCreator:
 
     def create(context: Any) -> Any:
         env = make(context)
+        if hasattr(env, "poll") or hasattr(env, "start_episode"):
+            return env  # a BaseEnv or an external env, which nobody steps
         missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
         if missing:
             made = "None (is a return statement missing?)" if env is None else f"a {type(env).__qualname__}"
@@ -120,7 +123,14 @@ def _takes_context(make: Callable[..., Any], context: Mapping[str, Any]) -> bool
     return needed or bool(_CONTEXT_NAME.fullmatch(first.name)) or "EnvContext" in str(first.annotation)
 
 
+# `scheme:name` for the envs of other libraries: functions (scheme, name) -> creator.
+_SCHEMES = dict.fromkeys(("pettingzoo", "envpool"), "headwater.envs.foreign:creator_of_scheme")
+
+
 def _creator_by_id(env_id: str) -> EnvCreator:
+    scheme, _, name = env_id.partition(":")
+    if name and scheme in _SCHEMES:
+        return _bearing(resolve_reference(_SCHEMES[scheme])(scheme, name), env_id, None)
     named = named_env(env_id)
     if named is not None:
         return _creator_of(named, env_id)

@@ -191,7 +191,7 @@ class Trainer(Trainable):
         interval = self.config.evaluation_interval
         if interval is not None and self.iteration % interval == 0:
             result.update(self.evaluate())
-        result["num_env_faults"] = self.workers.local_worker().env.num_faults
+        result["num_env_faults"] = self.workers.local_worker().num_env_faults
 
     def _sync_filters_if_needed(self, workers: WorkerSet) -> None:
         if self.config.observation_filter != "NoFilter":
@@ -430,26 +430,32 @@ class Trainer(Trainable):
             self.workers.local_worker().sampler.restart(self.iteration)
 
     def checkpoint_meta(self) -> dict[str, Any]:
-        env = self.workers.local_worker().env
+        worker = self.workers.local_worker()
+        carried_on = getattr(worker.env, "has_state", False) or self.config.checkpoint_barrier
         return {
             "algorithm": self._name,
             "config": self.config.to_dict(),
             "seed": self.seed,
             "env_id": self._env_id,
             "spaces": {
-                "observation": space_to_json(env.observation_space),
-                "action": space_to_json(env.action_space),
+                policy_id: {kind: space_to_json(space) for kind, space in kinds.items()}
+                for policy_id, kinds in worker.spaces.items()
             },
-            "episodes": "carried on" if env.has_state or self.config.checkpoint_barrier else "restart",
+            "episodes": "carried on" if carried_on else "restart",
         }
 
     def _check_spaces(self, meta: Mapping[str, Any], path: str | Path) -> None:
-        env = self.workers.local_worker().env
-        own = {"observation": env.observation_space, "action": env.action_space}
+        own, saved = self.workers.local_worker().spaces, meta["spaces"]
+        if saved.keys() != own.keys():
+            raise CheckpointError(
+                f"{path} holds the policies {', '.join(saved)}, but this config has {', '.join(own)}. Give the same "
+                "multiagent.policies."
+            )
         wrong = [
-            f"its {kind} space is {saved}, that of {self._env_id!r} is {own[kind]}"
-            for kind in own
-            if (saved := space_from_json(meta["spaces"][kind])) != own[kind]
+            f"its {kind} space{_of(policy_id)} is {was}, that of {self._env_id!r} is {space}"
+            for policy_id, kinds in own.items()
+            for kind, space in kinds.items()
+            if (was := space_from_json(saved[policy_id][kind])) != space
         ]
         if wrong:
             raise CheckpointError(
@@ -464,6 +470,10 @@ class Trainer(Trainable):
 
     def __repr__(self) -> str:
         return f"<{self._name} on {self._env_id!r}, iteration {self.iteration}>"
+
+
+def _of(policy_id: str) -> str:
+    return "" if policy_id == DEFAULT_POLICY_ID else f" of policy {policy_id!r}"
 
 
 def _batched(**single: Any) -> dict[str, Any]:

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headwater.config import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
 from headwater.errors import HeadwaterError
-
-DEFAULT_POLICY_ID = "default_policy"
 
 
 class BatchError(HeadwaterError, ValueError):

@@ -69,8 +69,10 @@ class Poll(NamedTuple):
 
 
 class BaseEnv(ABC):
-    """Many envs of many agents. Its user's loop is: `start_episodes(seeds)`; then for ever `poll()`, `send_actions(...)`,
-    and `try_reset(env_id)` where an episode ended.
+    """Many envs of many agents.
+
+    The loop of its user: `start_episodes(seeds)`; then for ever `poll()`, `try_reset(env_id)` where an episode ended, and
+    `send_actions(...)`.
 
     Attributes:
         env_id: the name for messages.
@@ -154,12 +156,12 @@ def space_by_agent(env_id: str, kind: str, by_agent: Any, one: Any, agent_id: An
             return by_agent[agent_id]
         except KeyError:
             raise EnvError(
-                f"Env {env_id!r}: agent {agent_id!r} appeared, but {kind}_spaces has {sorted(map(str, by_agent))} only. "
+                f"Env {env_id!r}: agent {agent_id!r} appeared, but {kind}_spaces has {', '.join(map(str, by_agent))}. "
                 f"Give every agent that may appear an entry, or set {kind}_space for all of them."
             ) from None
     if one is None:
         raise EnvError(
-            f"Env {env_id!r} has no {kind} space: set {kind}_space (of each agent) or {kind}_spaces ({{agent_id: space}}) "
-            "in its constructor."
+            f"Env {env_id!r} has no {kind} space: set {kind}_space (of each agent) or {kind}_spaces "
+            "({agent_id: space}) in its constructor."
         )
     return one

@@ -31,12 +31,14 @@ class EnvContext(dict[str, Any]):
         vector_index: int = 0,
         num_workers: int = 0,
         remote: bool = False,
+        num_envs: int = 1,
     ) -> None:
         super().__init__(env_config or {})
         self.worker_index = worker_index
         self.vector_index = vector_index
         self.num_workers = num_workers
         self.remote = remote
+        self.num_envs = num_envs
 
     def copy_with(
         self,
@@ -53,6 +55,7 @@ class EnvContext(dict[str, Any]):
             self.vector_index if vector_index is None else vector_index,
             self.num_workers if num_workers is None else num_workers,
             self.remote if remote is None else remote,
+            self.num_envs,
         )
 
     def __repr__(self) -> str:

@@ -210,8 +210,8 @@ class AgentGroups(MultiAgentEnv):
                 absent = [member for member in self.groups[group] if member not in self._obs]
                 if absent:
                     raise EnvError(
-                        f"Group {group!r}: its members {absent} have not observed yet, but others of it have. The members of "
-                        "a group must observe together: leave those out that take turns."
+                        f"Group {group!r}: its members {absent} have not observed yet, but others of it have. The "
+                        "members of a group must observe together: leave those out that take turns."
                     )
                 grouped[group] = tuple(self._obs[member] for member in self.groups[group])
         return grouped

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from headwater.errors import UnsupportedSpaceError
+from headwater.settings.settings import to_json
 
 
 @singledispatch
@@ -31,6 +32,11 @@ def space_to_json(space: Any) -> dict[str, Any]:
         f"The space {space!r} cannot be written to a file. Written can be: {', '.join(sorted(_READERS))}. "
         "Wrap the env so that its spaces are made of these."
     )
+
+
+@to_json.register
+def _(space: spaces.Space) -> Any:  # where a config holds one
+    return space_to_json(space)
 
 
 @space_to_json.register

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headwater.errors import EnvError
+
 if TYPE_CHECKING:
     from gymnasium import spaces
 
@@ -200,4 +202,8 @@ def make_vector_env(
     """
     from headwater.envs.vectorize import Vectorizer
 
-    return Vectorizer(creator, env_id, num_envs, config, context, seeds, validate_env, global_index_offset).make()
+    made = Vectorizer(creator, env_id, num_envs, config, context, seeds, validate_env, global_index_offset).make()
+    if not isinstance(made, VectorEnv):
+        made.stop()
+        raise EnvError(f"Env {env_id!r} is no env of single agents: headwater.envs.adapters.make_env takes every kind.")
+    return made

@@ -18,14 +18,21 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from headwater.envs.async_envs import make_async_vector_env
+from headwater.envs.base_env import BaseEnv
 from headwater.envs.env_context import EnvContext
+from headwater.envs.external_env import ExternalEnv
+from headwater.envs.foreign import as_known_env
 from headwater.envs.gymnasium_copies import CopiesVectorEnv
 from headwater.envs.gymnasium_vector import GymnasiumVectorEnv
 from headwater.envs.info_mask import MaskFromInfo
+from headwater.envs.multi_agent_env import MultiAgentEnv
 from headwater.envs.vector_env import VectorEnv
 from headwater.errors import ConfigError, EnvError, HeadwaterError
 
 logger = logging.getLogger(__name__)
+
+
+_NOT_VECTORS = (MultiAgentEnv, ExternalEnv, BaseEnv)
 
 
 class Vectorizer:
@@ -51,8 +58,8 @@ class Vectorizer:
         self.validate_env = validate_env
         self.global_index_offset = global_index_offset
 
-    def make(self) -> VectorEnv:
-        """Make the envs and their adapter."""
+    def make(self) -> VectorEnv | BaseEnv:
+        """Make the envs and their adapter: a BaseEnv where they have several agents, or run by themselves."""
         how = self.config.vectorization
         if how == "native" or (how == "auto" and not self.config.action_mask_from_info):
             spec = self._native_spec()
@@ -69,16 +76,24 @@ class Vectorizer:
                 )
         if how == "async":
             return self._adapt(self._make_async(), self._make_async)
-        first = self._make_one(0)
+        first = self.make_one(0)
+        if isinstance(first, _NOT_VECTORS):
+            from headwater.envs.adapters import to_base_env
+
+            return to_base_env(
+                first, self.make_one, self.num_envs, env_id=self.env_id, config=self.config,
+                worker_index=self.context.worker_index,
+            )  # fmt: skip
         if isinstance(first, (VectorEnv, gymnasium.vector.VectorEnv)):
-            return self._adapt(first, lambda: self._make_one(0))
+            return self._adapt(first, lambda: self.make_one(0))
         return CopiesVectorEnv(
-            self._make_one, self.num_envs, self.env_id, self.config, first, self.seeds, self.context.worker_index
+            self.make_one, self.num_envs, self.env_id, self.config, first, self.seeds, self.context.worker_index
         )
 
     # Single envs.
 
-    def _make_one(self, index: int) -> Any:
+    def make_one(self, index: int) -> Any:
+        """Make env `index`, checked and, where it is of another API, wrapped."""
         context = self.context.copy_with(vector_index=self.global_index_offset + index)
         where = f"Env {self.env_id!r} (worker {context.worker_index}, sub-env {index})"
         try:
@@ -90,19 +105,28 @@ class Vectorizer:
                 f"{where} could not be made: its creator raised {type(error).__name__}: {error}. It was given the "
                 f"env_config {dict(context)!r}."
             ) from error
-        if not isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv, VectorEnv)):
+        env = as_known_env(env, self.env_id)
+        if not isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv, VectorEnv, *_NOT_VECTORS)):
             raise EnvError(f"{where}: its creator returned {_described(env)}, expected a gymnasium.Env. {_remedy(env)}")
         if getattr(self.creator, "gym_id", None) is not None and isinstance(env, gymnasium.Env):
             env = _without_passive_checker(env)
+        if self.config.vectorization == "async" and isinstance(env, _NOT_VECTORS):
+            raise ConfigError(
+                f"vectorization='async' gives single Gymnasium envs a process each, but env {self.env_id!r} is "
+                f"{_described(env)}. Leave vectorization out, or set remote_worker_envs=True to let each be an actor."
+            )
         self._validate(env, context)
         return self._with_mask(env) if self.config.action_mask_from_info else env
 
     def _with_mask(self, env: Any) -> MaskFromInfo:
         if isinstance(env, gymnasium.Env):
             return MaskFromInfo(env, self.env_id)
-        env.close()
+        is_vector = isinstance(env, (gymnasium.vector.VectorEnv, VectorEnv))
+        kind = "a vector env" if is_vector else _described(env)
+        if hasattr(env, "close"):
+            env.close()
         raise ConfigError(
-            f"action_mask_from_info: the creator of env {self.env_id!r} returned a vector env, whose infos are not "
+            f"action_mask_from_info: the creator of env {self.env_id!r} returned {kind}, whose infos are not "
             "read. Let it return a single env, or one whose observations are a Dict with the key 'action_mask'."
         )
 
@@ -133,7 +157,7 @@ class Vectorizer:
         return GymnasiumVectorEnv(env, self.env_id, self.config, make_env, self.seeds, self.context.worker_index)
 
     def _make_async(self) -> gymnasium.vector.VectorEnv:
-        return make_async_vector_env(self._make_one, self.num_envs, self.env_id, self.context.worker_index)
+        return make_async_vector_env(self.make_one, self.num_envs, self.env_id, self.context.worker_index)
 
     def _native_spec(self) -> EnvSpec | None:
         """Return the spec of the env's id where that has a vector entry point which can stand for it."""
@@ -190,4 +214,4 @@ def _remedy(env: Any) -> str:
         return "Its last line may lack a `return`."
     if type(env).__module__.partition(".")[0] == "gym" or any(c.__module__ == "gym.core" for c in type(env).__mro__):
         return "It is an env of the old gym package: derive it from gymnasium.Env, or wrap it with the package shimmy."
-    return "Derive the env from gymnasium.Env."
+    return "Derive the env from gymnasium.Env (several agents: from headwater.envs.multi_agent_env.MultiAgentEnv)."

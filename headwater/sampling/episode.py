@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headwater.data.sample_batch import DEFAULT_POLICY_ID
+from headwater.envs.base_env import AGENT_ID
 
 if TYPE_CHECKING:
     from headwater.sampling.sampler import VectorSampler
-
-AGENT_ID = "agent0"
 
 
 class Episode:

@@ -11,7 +11,7 @@ Where there is neither a step before nor a mask to see, `policy_encoder` gives t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -139,14 +139,16 @@ class PolicyEncoder(Encoder):
             out[:, -1] = learned_rewards(rewards, self._clip_rewards)
         return out
 
-    def check_masks(self, rows: np.ndarray, idle: NDArray[np.bool_] | None = None, noun: str = "sub-env") -> None:
+    def check_masks(
+        self, rows: np.ndarray, idle: NDArray[np.bool_] | None = None, noun: str | Callable[[int], str] = "sub-env"
+    ) -> None:
         """Raise EnvError where the mask of an encoded row allows nothing.
 
         Args:
             rows: `[N, D]`.
             idle: `[N]` bool, rows on which nobody acts; None: none. Where they allow nothing, as after an episode's
                 end, they are made to allow all, so that a policy can give some action for every row.
-            noun: what a row is called in the message.
+            noun: what a row is called in the message, before its number; or a function that names row i.
         """
         if not self.has_mask:
             return
@@ -160,8 +162,9 @@ class PolicyEncoder(Encoder):
         if not allowed.all():
             row, choice = (int(index) for index in np.argwhere(~allowed)[0])
             path, size = self._choices[choice]
+            name = noun(row) if callable(noun) else f"{noun} {row}"
             raise EnvError(
-                f"Env {self._env_id!r} ({noun} {row}): its action mask allows none of the {size} choices for {path}. "
+                f"Env {self._env_id!r} ({name}): its action mask allows none of the {size} choices for {path}. "
                 "Allow at least one wherever the episode goes on (one that does nothing, if need be), or end the "
                 "episode there."
             )

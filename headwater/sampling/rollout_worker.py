@@ -17,17 +17,21 @@ from numpy.typing import NDArray
 from headwater.callbacks import DefaultCallbacks, make_callbacks, overridden
 from headwater.config import TrainerConfig
 from headwater.data.advantages import standardized
-from headwater.data.sample_batch import DEFAULT_POLICY_ID, Batch, SampleBatch
-from headwater.envs import make_vector_env
+from headwater.data.sample_batch import DEFAULT_POLICY_ID, Batch, MultiAgentBatch, SampleBatch
+from headwater.envs.adapters import make_env
+from headwater.envs.base_env import AGENT_ID, BaseEnv
 from headwater.envs.env_context import EnvContext
 from headwater.envs.nested import make_gather
+from headwater.envs.vector_env import VectorEnv
 from headwater.errors import CheckpointError, ConfigError, TrainingError
 from headwater.policy.encoded_space import num_features
 from headwater.policy.policy import Policy
-from headwater.sampling.episode import AGENT_ID
+from headwater.sampling.base_env_sampler import BaseEnvSampler
 from headwater.sampling.exported_policy import ActingChain, write_exported_policy
 from headwater.sampling.filters import Filter, get_filter
+from headwater.sampling.lanes import agent_key
 from headwater.sampling.metrics import RolloutMetrics
+from headwater.sampling.policies import ResolvedPolicy, make_mapping, resolve_policies, single_policy
 from headwater.sampling.policy_encoder import policy_encoder
 from headwater.sampling.preprocessors import get_action_adapter
 from headwater.sampling.sampler import VectorSampler, episode_seeds
@@ -37,7 +41,7 @@ TRAINING, EVALUATION = 0, 1  # purposes: they keep the random numbers of the two
 
 
 class RolloutWorker:
-    """Wraps a vector env and the policies that act in it.
+    """Wraps envs of any kind and the policies that act in them.
 
     Args:
         env_creator: makes one env from an `EnvContext`.
@@ -81,53 +85,76 @@ class RolloutWorker:
         self.callbacks = make_callbacks(config.callbacks) if callbacks is None else callbacks
         self.seed = secrets.randbits(31) if config.seed is None else config.seed
         self.global_vars: dict[str, Any] = {"timestep": 0}
-        num_envs = config.num_envs_per_worker
-        first = max(0, worker_index - 1) * num_envs
-        env_indices = range(first, first + num_envs)
         key = (self.seed, EVALUATION if config.in_evaluation else TRAINING)
-        self.env = make_vector_env(
+        first = max(0, worker_index - 1) * config.num_envs_per_worker
+        indices = range(first, first + config.num_envs_per_worker)
+        self.env: VectorEnv | BaseEnv = make_env(
             env_creator,
             env_id,
-            num_envs,
+            config.num_envs_per_worker,
             config,
-            EnvContext(config.env_config, worker_index=worker_index, num_workers=num_workers),
-            seeds=episode_seeds(key, env_indices, 0),
+            EnvContext(config.env_config, worker_index, num_workers=num_workers, num_envs=config.num_envs_per_worker),
+            seeds=episode_seeds(key, indices, 0),
             validate_env=validate_env,
         )
         try:
-            env_indices = range(first, first + self.env.num_envs)
-            self.action_adapter = get_action_adapter(
-                self.env.action_space, clip_actions=config.clip_actions, normalize_actions=config.normalize_actions
-            )
-            self.encoder = policy_encoder(self.env.observation_space, self.env.action_space, config, env_id)
-            policy = policy_class(
-                self.encoder.space, self.env.action_space, config.model_copy(update={"seed": self.seed})
-            )
-            self.policy_map: dict[str, Policy] = {DEFAULT_POLICY_ID: policy}
-            self.policies_to_train = [DEFAULT_POLICY_ID]
-            self.filters: dict[str, Filter] = {
-                DEFAULT_POLICY_ID: get_filter(
-                    config.observation_filter, self.encoder.space.shape, num_features(self.encoder.space)
-                )
-            }
-            self.sampler = VectorSampler(
-                self.env,
-                policy,
-                self.encoder,
-                self.filters[DEFAULT_POLICY_ID],
-                self.action_adapter,
-                config,
-                key=key,
-                env_indices=env_indices,
-                num_envs_total=max(1, num_workers) * self.env.num_envs,
-                callbacks=self.callbacks,
-                worker=self,
-            )
+            self._make_policies(policy_class)
+            self.sampler = self._make_sampler(key)
+            if hasattr(self._source, "attach"):
+                self._source.attach(self)
         except BaseException:
-            self.env.close()
+            self._close_env()
             raise
-        self._gather = make_gather(self.env.observation_space)
         self._watch_postprocess = overridden(self.callbacks, "on_postprocess_trajectory")
+
+    def _make_policies(self, policy_class: type[Policy]) -> None:
+        config = self.config
+        mapping = self._mapping = make_mapping(config, self)
+        if isinstance(self.env, BaseEnv):
+            resolved = resolve_policies(self.env, policy_class, config, mapping)
+        else:
+            resolved = single_policy(self.env, policy_class, config, self.env_id)
+        self._configs = {policy_id: policy.config for policy_id, policy in resolved.items()}
+        self._chains = {policy_id: self._make_chain(policy_id, policy) for policy_id, policy in resolved.items()}
+        self.policy_map = {policy_id: chain.policy for policy_id, chain in self._chains.items()}
+        self.filters = {policy_id: chain.obs_filter for policy_id, chain in self._chains.items()}
+        trained = config.multiagent.policies_to_train
+        self.policies_to_train = [policy_id for policy_id in self.policy_map if trained is None or policy_id in trained]
+
+    def _make_chain(self, policy_id: str, policy: ResolvedPolicy) -> ActingChain:
+        config, space = policy.config, policy.action_space
+        encoder = policy_encoder(policy.observation_space, space, config, self.env_id)
+        seed = self.seed
+        if policy_id != DEFAULT_POLICY_ID:
+            seed = int(np.random.SeedSequence([seed, agent_key(policy_id)]).generate_state(1)[0])
+        return ActingChain(
+            encoder,
+            get_filter(config.observation_filter, encoder.space.shape, num_features(encoder.space)),
+            policy.policy_class(encoder.space, space, config.model_copy(update={"seed": seed})),
+            get_action_adapter(space, clip_actions=config.clip_actions, normalize_actions=config.normalize_actions),
+            make_gather(policy.observation_space),
+            self.env_id,
+        )
+
+    def _make_sampler(self, key: tuple[int, int]) -> VectorSampler | BaseEnvSampler:
+        env, samplers = self.env, max(1, self.num_workers)
+        width = env.num_envs or 1
+        first = max(0, self.worker_index - 1) * width
+        common: dict[str, Any] = {
+            "key": key, "env_indices": range(first, first + width), "num_envs_total": samplers * width,
+            "callbacks": self.callbacks, "worker": self,
+        }  # fmt: skip
+        if isinstance(env, BaseEnv):
+            return BaseEnvSampler(env, self._chains, self._configs, self.config, self._mapping, **common)
+        [(policy_id, chain)] = self._chains.items()
+        return VectorSampler(
+            env, chain.policy, chain.encoder, chain.obs_filter, chain.action_adapter, self._configs[policy_id], **common
+        )
+
+    @property
+    def _source(self) -> Any:
+        """The external env behind the adapter, where there is one."""
+        return getattr(self.env, "external_env", None)
 
     # Experience.
 
@@ -138,9 +165,25 @@ class RolloutWorker:
             A SampleBatch of at least `rollout_fragment_length * num_envs` rows, sampled with the present weights. Rows
             run env by env, each env's in order of time; those of a policy with memory are folded into sequences.
         """
-        batch = self._postprocess(self.sampler.sample())
+        if hasattr(self._source, "on_sample"):
+            self._source.on_sample(self)
+        batch = self._sample()
         self.callbacks.on_sample_end(worker=self, samples=batch)
         return batch
+
+    def _sample(self) -> Batch:
+        if isinstance(self.sampler, VectorSampler):
+            [policy_id] = self.policy_map
+            batch = self._postprocess(policy_id, self.sampler.sample())
+            return MultiAgentBatch.wrap_as_needed({policy_id: batch}, batch.count)
+        fragment = self.sampler.sample()
+        batches = {
+            policy_id: self._postprocess(policy_id, trajectory)
+            for policy_id, trajectory in fragment.trajectories.items()
+        }
+        if not self.sampler.env.is_multi_agent:
+            return MultiAgentBatch.wrap_as_needed(batches, fragment.env_steps)
+        return MultiAgentBatch(batches, fragment.env_steps)
 
     def sample_with_count(self) -> tuple[Batch, int]:
         """`sample()` and the env steps in it."""
@@ -153,20 +196,23 @@ class RolloutWorker:
         self.sampler.sample_episodes(num_episodes)
         return self.sampler.get_metrics()
 
-    def _postprocess(self, trajectory: Trajectory) -> SampleBatch:
-        policy = self.policy_map[DEFAULT_POLICY_ID]
+    def _postprocess(self, policy_id: str, trajectory: Trajectory) -> SampleBatch:
+        policy = self.policy_map[policy_id]
         policy.postprocess_trajectory(trajectory)
         batch = trajectory.to_batch()
         if self._watch_postprocess:
             for piece in batch.split_by_episode():
+                agent: Any = AGENT_ID
+                if SampleBatch.AGENT_INDEX in piece:
+                    agent = int(piece[SampleBatch.AGENT_INDEX][0])
                 self.callbacks.on_postprocess_trajectory(
                     worker=self,
                     episode=int(piece[SampleBatch.EPS_ID][0]),
-                    agent_id=AGENT_ID,
-                    policy_id=DEFAULT_POLICY_ID,
+                    agent_id=agent,
+                    policy_id=policy_id,
                     policies=self.policy_map,
                     postprocessed_batch=piece,
-                    original_batches={AGENT_ID: (policy, piece)},
+                    original_batches={agent: (policy, piece)},
                 )
         return trajectory.fold(batch)
 
@@ -197,10 +243,8 @@ class RolloutWorker:
 
     def acting_chain(self, policy_id: str = DEFAULT_POLICY_ID) -> ActingChain:
         """From raw observations to env actions with one policy."""
-        policy = self.for_policy(policy_id)
-        return ActingChain(
-            self.encoder, self.filters[policy_id], policy, self.action_adapter, self._gather, self.env_id
-        )
+        self.for_policy(policy_id)
+        return self._chains[policy_id]
 
     def export_policy(self, path: str | Path, policy_id: str = DEFAULT_POLICY_ID) -> Path:
         """Write a policy to a directory, with all that acting needs; see `ExportedPolicy`."""
@@ -209,14 +253,26 @@ class RolloutWorker:
     # Learning.
 
     def compute_gradients(self, samples: Batch) -> tuple[Any, dict[str, Any]]:
-        """Gradients of a batch by the default policy, and its statistics with `batch_count`."""
-        [(policy_id, batch)] = samples.as_multi_agent().policy_batches.items()
-        gradients, info = self.for_policy(policy_id).compute_gradients(batch)
-        return gradients, {**info, "batch_count": samples.count}
+        """Gradients of a batch, and its statistics with `batch_count`; of several policies, {policy id: each}."""
+        if isinstance(samples, SampleBatch):
+            gradients, info = self.policy_map[DEFAULT_POLICY_ID].compute_gradients(samples)
+            return gradients, {**info, "batch_count": samples.count}
+        parts = samples.as_multi_agent().policy_batches
+        computed = {
+            policy_id: self.for_policy(policy_id).compute_gradients(batch)
+            for policy_id, batch in parts.items()
+            if policy_id in self.policies_to_train and batch.count
+        }
+        infos: dict[str, Any] = {policy_id: info for policy_id, (_, info) in computed.items()}
+        return {policy_id: gradients for policy_id, (gradients, _) in computed.items()}, infos
 
     def apply_gradients(self, gradients: Any) -> None:
-        """Take one optimizer step of the default policy along `gradients`."""
-        self.policy_map[DEFAULT_POLICY_ID].apply_gradients(gradients)
+        """Take one optimizer step along gradients: of the default policy, or of each in {policy id: gradients}."""
+        if set(gradients) <= set(self.policy_map):
+            for policy_id, of_policy in gradients.items():
+                self.policy_map[policy_id].apply_gradients(of_policy)
+        else:
+            self.policy_map[DEFAULT_POLICY_ID].apply_gradients(gradients)
 
     def learn_on_batch(
         self, samples: Batch, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0, policies: Sequence[str] = ()
@@ -287,7 +343,7 @@ class RolloutWorker:
         return [function(self.policy_map[policy_id], policy_id) for policy_id in self.policies_to_train]
 
     def foreach_env(self, function: Callable[[Any], Any]) -> list[Any]:
-        """`function(env)` for each env; for the vector env itself where its envs are not objects in this process."""
+        """`function(env)` for each env; for all of them as one where they are not objects in this process."""
         return [function(env) for env in self.env.envs or [self.env]]
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, dict[str, NDArray]]:
@@ -383,6 +439,25 @@ class RolloutWorker:
             self.filters[policy_id].set_state(filter_state)
             self.filters[policy_id].clear_buffer()  # those rows are the other worker's to report
 
+    @property
+    def num_env_faults(self) -> int:
+        """Faults of envs so far that were survived."""
+        return self.sampler.num_env_faults
+
+    @property
+    def spaces(self) -> dict[str, dict[str, Any]]:
+        """{policy id: {"observation": of its agents, "action": of its agents}}."""
+        return {
+            policy_id: {"observation": chain.encoder.original_space, "action": chain.action_adapter.space}
+            for policy_id, chain in self._chains.items()
+        }
+
     def stop(self) -> None:
         """Close the envs."""
-        self.env.close()
+        self._close_env()
+
+    def _close_env(self) -> None:
+        if isinstance(self.env, BaseEnv):
+            self.env.stop()
+        else:
+            self.env.close()

@@ -140,6 +140,11 @@ class VectorSampler:
         if self.config.in_evaluation:  # a round draws the same numbers whatever was evaluated before it
             self._streams = EnvStreams([*self._key, number], self._env_indices.tolist())
 
+    @property
+    def num_env_faults(self) -> int:
+        """Faults of envs that were survived."""
+        return self.env.num_faults
+
     def get_metrics(self) -> list[RolloutMetrics]:
         """The episodes that ended since the last call."""
         finished, self._finished = self._finished, []

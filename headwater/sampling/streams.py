@@ -98,3 +98,80 @@ class _Blocks:
         for column, key in enumerate(self._keys):
             bits = np.random.Philox(key=key, counter=[0, self._kind, block, 0])
             self._numbers[:, column] = self._draw(np.random.Generator(bits), BLOCK)
+
+
+class LaneStreams:
+    """Streams for rows that come and go: each lane has its own, of which it draws only when its turn comes.
+
+    A lane with the key of an env draws the same numbers as `EnvStreams` gives that env.
+
+    Example:
+        >>> streams = LaneStreams()
+        >>> lanes = [streams.add((7, 0, i)) for i in range(3)]
+        >>> streams.lanes = np.array([2, 0])
+        >>> bool((streams.uniform((2,)) == EnvStreams((7, 0), [0, 1, 2]).uniform((3,))[[2, 0]]).all())
+        True
+    """
+
+    def __init__(self) -> None:
+        self.lanes = np.empty(0, np.int64)  # those whose turn it is: row i of what is drawn is for lanes[i]
+        self._uniform = _LaneBlocks(0, lambda generator, n: generator.random(n, dtype=np.float32))
+        self._normal = _LaneBlocks(1, lambda generator, n: generator.standard_normal(n, dtype=np.float32))
+
+    def add(self, key: Sequence[int]) -> int:
+        """A new lane, named by integers; its number."""
+        words = np.random.SeedSequence(list(key)).generate_state(2, np.uint64)
+        self._uniform.add(words)
+        return self._normal.add(words)
+
+    def keep(self, lanes: NDArray[np.int64]) -> None:
+        """Forget all lanes but these, which are numbered anew in this order."""
+        self._uniform.keep(lanes)
+        self._normal.keep(lanes)
+
+    def uniform(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """`[N, ...]` numbers in [0, 1); row i comes from the stream of `lanes[i]`."""
+        return self._uniform.take(self.lanes, shape)
+
+    def normal(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """`[N, ...]` standard normal numbers; row i comes from the stream of `lanes[i]`."""
+        return self._normal.take(self.lanes, shape)
+
+
+class _LaneBlocks:
+    """One kind of number: `[lanes, BLOCK]`, with a cursor for each lane."""
+
+    def __init__(self, kind: int, draw: Callable[[np.random.Generator, int], NDArray[np.float32]]) -> None:
+        self._kind, self._draw = kind, draw
+        self._keys: list[NDArray] = []
+        self._blocks: list[int] = []
+        self._cursors = np.empty(0, np.int64)
+        self._numbers = np.empty((0, BLOCK), np.float32)
+
+    def add(self, key: NDArray) -> int:
+        self._keys.append(key)
+        self._blocks.append(-1)
+        self._cursors = np.append(self._cursors, BLOCK)
+        if len(self._keys) > len(self._numbers):
+            self._numbers = np.concatenate([self._numbers, np.empty((len(self._numbers) + 8, BLOCK), np.float32)])
+        return len(self._keys) - 1
+
+    def keep(self, lanes: NDArray[np.int64]) -> None:
+        self._keys = [self._keys[lane] for lane in lanes]
+        self._blocks = [self._blocks[lane] for lane in lanes]
+        self._cursors, self._numbers = self._cursors[lanes], self._numbers[lanes]
+
+    def take(self, lanes: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float32]:
+        if len(shape) > 1:
+            columns = [self.take(lanes, shape[:1]) for _ in range(int(np.prod(shape[1:], dtype=int)))]
+            return np.stack(columns, axis=1).reshape(shape) if columns else np.empty(shape, np.float32)
+        cursors = self._cursors[lanes]
+        if cursors.max(initial=0) >= BLOCK:
+            for lane in lanes[cursors >= BLOCK].tolist():
+                self._blocks[lane] += 1
+                bits = np.random.Philox(key=self._keys[lane], counter=[0, self._kind, self._blocks[lane], 0])
+                self._numbers[lane] = self._draw(np.random.Generator(bits), BLOCK)
+                self._cursors[lane] = 0
+            cursors = self._cursors[lanes]
+        self._cursors[lanes] = cursors + 1
+        return self._numbers[lanes, cursors]

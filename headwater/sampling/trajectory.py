@@ -8,6 +8,7 @@ env's steps in order) copies nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -29,8 +30,9 @@ class Memory(NamedTuple):
     """What a policy with memory remembered during a fragment, where that is needed afterwards."""
 
     every: int  # L
-    starts: NDArray[np.float32]  # [G, N, S] before the steps 0, L, 2 L, ...
-    final_states: NDArray[np.float32]  # [M, S] after the rows that ended an episode
+    grid: NDArray[np.bool_]  # [T, N] or [T, 1]: rows at which a sequence begins if none does between
+    state_before: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray]  # (t, n), each [M], of the grid -> [M, S]
+    final_states: NDArray[np.float32]  # [M, S] after the `final_rows`
     last_state: NDArray[np.float32]  # [N, S] after the last row
 
 
@@ -46,7 +48,8 @@ class Trajectory:
         columns: name -> `[T, N, ...]`; obs, actions, rewards, terminateds, truncateds, action_dist_inputs, eps_id,
             unroll_id, and what postprocessing adds.
         valid: `[T, N]` bool, False where a row is no transition (an autoreset row, or a dropped episode); None = all.
-        final_rows: `[M, 2]` (t, n) of the rows that ended an episode, in order of time.
+        final_rows: `[M, 2]` (t, n) of the rows after which nothing belongs to them: those that ended an episode, and
+            those where a piece of one ends that lies between others.
         final_obs: `[M, ...]` the observations after those rows, encoded as `obs` is.
         last_obs: `[N, ...]` the observations after the last row, encoded as `obs` is.
         memory: of a policy with memory; `vf_preds` is then among the columns from the start.
@@ -105,6 +108,7 @@ class Trajectory:
         """`[T, N]` bool: nothing after the row belongs to it (episode end, or the fragment's last row)."""
         cuts = self[SampleBatch.TERMINATEDS] | self[SampleBatch.TRUNCATEDS]
         cuts[-1] = True
+        cuts[self.final_rows[:, 0], self.final_rows[:, 1]] = True
         if self.valid is not None:
             cuts[:-1] |= ~self.valid[1:]
         return cuts
@@ -161,16 +165,17 @@ class Trajectory:
         """
         if self.memory is None:
             return batch
-        every = self.memory.every
-        begins = np.zeros(self.shape, bool)
-        begins[::every] = True
-        begins[1:] |= (self[SampleBatch.TERMINATEDS] | self[SampleBatch.TRUNCATEDS])[:-1]
+        begins = np.array(np.broadcast_to(self.memory.grid, self.shape))
+        on_grid = begins.copy()
+        begins[1:] |= self.cuts[:-1]
         if self.valid is not None:
             begins[1:] |= ~self.valid[:-1]
             begins &= self.valid
         n, t = np.nonzero(begins.T)
-        states = np.where((t % every == 0)[:, None], self.memory.starts[t // every, n], np.float32(0.0))
-        return fold(batch, np.flatnonzero(self._valid_rows(begins)), every, states)
+        known = on_grid[t, n]
+        states = np.zeros((len(t), self.memory.last_state.shape[1]), np.float32)
+        states[known] = self.memory.state_before(t[known], n[known])
+        return fold(batch, np.flatnonzero(self._valid_rows(begins)), self.memory.every, states)
 
     def _valid_rows(self, column: NDArray) -> NDArray:
         rows = column.swapaxes(0, 1).reshape(-1, *column.shape[2:])
@@ -276,4 +281,7 @@ class MemoryBuilder:
 
     def finish(self) -> Memory:
         """All that was kept."""
-        return Memory(self._every, np.stack(self._starts), np.concatenate(self._finals), self._state)
+        every, starts = self._every, np.stack(self._starts)
+        grid = np.arange(self._steps)[:, None] % every == 0
+        finals = np.concatenate(self._finals)
+        return Memory(every, grid, lambda t, n: starts[t // every, n], finals, self._state)

@@ -79,8 +79,6 @@ COMMON: dict[str, str] = {
     "ignore_worker_failures": _not_yet("Remote samplers are", "For envs that fail see on_env_error."),
     "recreate_failed_workers": _not_yet("Remote samplers are", "For envs that fail see on_env_error."),
     "evaluation_num_workers": _not_yet("Remote evaluation is", "Evaluation runs in this process."),
-    "remote_worker_envs": _not_yet("Envs as remote actors are", "vectorization 'async' gives each env a process."),
-    "remote_env_batch_wait_ms": _not_yet("Envs as remote actors are", "vectorization 'async' gives envs processes."),
     "sample_async": _not_yet("Sampling beside learning is"),
     "compress_observations": _not_yet("Compressed observations are"),
     "collect_metrics_timeout": _not_yet("Remote samplers are"),
@@ -98,11 +96,15 @@ COMMON: dict[str, str] = {
             "output_config", "output_compress_columns", "output_max_file_size",
         )
     },
-    "multiagent": _not_yet("Training several policies is"),
     "replay_sequence_length": _not_yet("Replay is"),
     "shuffle_sequences": _replaced("Rows of a batch, with memory whole sequences, are always shuffled."),
-    "count_steps_by": _not_yet("Training several policies is", "Steps are env steps."),
     # Other libraries' names.
+    **{
+        key: _called(f"multiagent.{key}")
+        for key in (
+            "policies", "policy_mapping_fn", "policies_to_train", "observation_fn", "count_steps_by", "replay_mode",
+        )
+    },
     **{key: _called("num_workers") for key in ("num_env_runners", "num_rollout_workers")},
     **{key: _called("num_envs_per_worker") for key in ("num_envs_per_env_runner", "n_envs", "num_envs")},
     **{key: _called("rollout_fragment_length") for key in ("n_steps", "num_steps")},

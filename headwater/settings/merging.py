@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from headwater.settings.problems import Problem, SettingsError
 from headwater.settings.settings import NOT_IMPORTABLE, Settings, changes, copied, mark_set, plain, string_keyed
 
-MERGED = ("env_config", "model", "optimizer", "evaluation_config", "exploration_config")
+MERGED = ("env_config", "model", "optimizer", "evaluation_config", "exploration_config", "multiagent")
 """Settings that are dicts and merge key by key; any other is replaced."""
 
 Config = TypeVar("Config", bound=Settings)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterator, Mapping
+from functools import singledispatch
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -196,8 +197,12 @@ def mark_set(settings: Settings, set_keys: Mapping[str, Any]) -> None:
             mark_set(value, given if isinstance(given, Mapping) else {})
 
 
+@singledispatch
 def to_json(value: Any) -> Any:
-    """`value` as JSON values; what JSON cannot say becomes `{"not_importable": its repr}`."""
+    """`value` as JSON values; what JSON cannot say becomes `{"not_importable": its repr}`.
+
+    A function over types by singledispatch: what else can be written registers itself.
+    """
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, Settings):

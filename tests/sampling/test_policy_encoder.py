@@ -278,12 +278,16 @@ def test_the_same_everywhere(tmp_path: Any) -> None:
             )
             np.testing.assert_equal(many["a"], by_hand)
             np.testing.assert_equal(many["b"], trainer.compute_action(observation))
-            rows = worker.encoder.encode(
+            rows = worker.acting_chain().encoder.encode(
                 observation[None],
-                None if action is None else worker.encoder.before(1, taken, np.array([reward], np.float32)),
+                None
+                if action is None
+                else worker.acting_chain().encoder.before(1, taken, np.array([reward], np.float32)),
             )
             sampled, _, _ = worker.get_policy().compute_actions(worker.filters["default_policy"](rows, update=False))
-            np.testing.assert_equal({k: v[0] for k, v in worker.action_adapter.to_env(sampled).items()}, by_hand)
+            np.testing.assert_equal(
+                {k: v[0] for k, v in worker.acting_chain().action_adapter.to_env(sampled).items()}, by_hand
+            )
             action, taken = by_hand, sampled
             observation, reward, *_ = env.step(action)
         assert worker.filters["default_policy"].rs.shape == (1,)

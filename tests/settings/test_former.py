@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.algorithms.ppo.config import PPOConfig
-from headwater.config import TrainerConfig
+from headwater.config import MultiAgentConfig, TrainerConfig
 from headwater.errors import ConfigError
 from headwater.settings import former
 from headwater.settings.networks import ModelConfig
@@ -69,7 +69,7 @@ def test_refusals_name_the_replacement():
 
 def test_successors_exist():
     """A name that a sentence calls a successor is a setting."""
-    keys = set(PPOConfig.keys()) | set(ModelConfig.keys())
+    keys = set(PPOConfig.keys()) | set(ModelConfig.keys()) | {f"multiagent.{key}" for key in MultiAgentConfig()}
     for text in [*former.COMMON.values(), *former.PPO.values(), *former.MODEL.values()]:
         for lead in ("Its successor is ", "it is called "):
             if lead in text:
