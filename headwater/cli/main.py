@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from headwater.cli.check_env import check_env
 from headwater.cli.describe import config, list_algorithms
 from headwater.cli.evaluate import evaluate
 from headwater.cli.train import train
@@ -51,6 +52,7 @@ def headwater(
 
 app.command("train")(train)
 app.command("evaluate")(evaluate)
+app.command("check-env")(check_env)
 app.command("list")(list_algorithms)
 app.command("config")(config)
 

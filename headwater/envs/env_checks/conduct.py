@@ -1,0 +1,120 @@
+"""How a world behaves over episodes: it ends, begins anew, repeats itself by its seed, and keeps what it gave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.envs.env_checks.actions import Chooser, Mode, has_numbers, mask_for
+from headwater.envs.env_checks.findings import Stopped
+from headwater.envs.env_checks.values import copied, same
+from headwater.envs.env_checks.world import World, differ
+
+OTHER_SEEDS = 3
+FEW_STEPS = 10  # for what shows at once
+SEED_REMEDY = "Begin reset with super().reset(seed=seed), and draw from self.np_random only."
+
+
+def check_conduct(world: World, steps: int, seed: int) -> None:
+    """Run episodes of random actions in a world, again with the same seed, with others, and at the bounds.
+
+    Raises:
+        Stopped: the env cannot be followed; the reason is among the findings.
+    """
+    history, ends = _run(world, steps, seed, watch=True)
+    world.findings.where = ""
+    if not ends and (world.limit is None or world.limit <= steps):
+        world.findings.warning(
+            "no-end", f"an episode's end within {steps} steps", "none",
+            "Where episodes are meant to be longer, try more steps; where they never end, set horizon to cut them.",
+        )  # fmt: skip
+    world.ranges.report(world.findings)
+    if world.takes_seed:
+        _check_seeds(world, history, steps, seed)
+    _check_bounds(world, seed)
+
+
+def _run(
+    world: World, steps: int, seed: int, actions_seed: int | None = None, watch: bool = False, mode: Mode = "random"
+) -> tuple[list[Any], int]:
+    """Take steps, over several episodes where they end.
+
+    Args:
+        watch: whether to look for observations that change after they were given.
+
+    Returns:
+        All that came, and how many episodes ended.
+    """
+    choosers: dict[Any, Chooser] = {}
+    ends = 0
+    world.begin(1)
+    moment = world.reset(seed)
+    history: list[Any] = [copied(moment.obs)]
+    for _ in range(steps):
+        actions = {}
+        for agent in moment.acting:
+            space = world.action_space(agent)
+            if agent not in choosers:
+                choosers[agent] = Chooser(space, (seed if actions_seed is None else actions_seed) + len(choosers), mode)
+            info = moment.infos.get(agent)
+            mask = mask_for(world.findings, space, moment.obs[agent], info, world.named(agent))
+            actions[agent] = choosers[agent].choose(mask)
+        held, kept = moment.obs, copied(moment.obs) if watch else None
+        moment = world.step(actions)
+        if watch:
+            _check_kept(world, held, kept)
+        history.append((copied(moment.obs), copied(moment.rewards), list(moment.acting), moment.over))
+        if moment.over:
+            ends += 1
+            world.begin(ends + 1)
+            moment = world.reset(None)
+            history.append(copied(moment.obs))
+    return history, ends
+
+
+def _check_kept(world: World, held: dict[Any, Any], kept: Any) -> None:
+    for agent, obs in held.items():
+        if not same(obs, kept[agent]):
+            world.findings.warning(
+                "obs-reused", "a new array for every observation", "one that changed after it had been returned",
+                "Return a copy: obs.copy().", world.named(agent),
+            )  # fmt: skip
+
+
+def _check_seeds(world: World, history: list[Any], steps: int, seed: int) -> None:
+    again, _ = _run(world, steps, seed)
+    place = differ(history, again)
+    if place is not None:
+        world.findings.where = "first observation" if place == 0 else f"answer {place} after the reset"
+        world.findings.error(
+            "not-reproducible", f"the same episodes from the same seed ({seed}) and actions", "others", SEED_REMEDY
+        )
+        return
+    few = min(FEW_STEPS, steps)
+    first, _ = _run(world, few, seed)
+    for other in range(seed + 1, seed + 1 + OTHER_SEEDS):
+        if differ(first, _run(world, few, other, actions_seed=seed)[0]) is not None:
+            return
+    world.findings.where = f"seeds {seed} to {seed + OTHER_SEEDS}"
+    world.findings.warning(
+        "seed-ignored", "other episodes from other seeds", "the same observations and rewards",
+        f"Where nothing is meant to be random, that is right. Else: {SEED_REMEDY}",
+    )  # fmt: skip
+
+
+def _check_bounds(world: World, seed: int) -> None:
+    """Take actions at the ends of their space, which a policy will take too."""
+    world.begin(1)
+    first = world.reset(seed)
+    if not any(has_numbers(world.action_space(agent)) for agent in first.acting):
+        return
+    modes: tuple[Mode, ...] = ("low", "high")
+    for mode in modes:
+        try:
+            _run(world, 2, seed, mode=mode)
+        except Stopped:
+            if world.findings.has("step-raised"):
+                world.findings.error(
+                    "bounds-refused", "actions at the bounds to be taken", f"an exception at the {mode} end",
+                    "Take every action of the space, or make the space smaller.",
+                )  # fmt: skip
+            raise
