@@ -276,8 +276,7 @@ class BaseEnvSampler:
         while not is_done:
             try:
                 for lanes in self._lanes.values():
-                    if lanes.ready:
-                        lanes.encode()
+                    lanes.encode()
                 is_done = True
             except BadObservation as error:
                 self._replace(error.agent.episode.env_id, f"agent {error.agent.agent_id!r}: {error}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,15 @@ class BadObservation(Exception):
     def __init__(self, agent: Agent, mismatch: Mismatch) -> None:
         super().__init__(str(mismatch))
         self.agent = agent
+
+
+class _Ending(NamedTuple):
+    """The end of an agent's episode."""
+
+    row: int
+    raw_obs: Any  # None: there was no final one
+    before: Any  # [P] what the policy would see of the step before
+    state: Any  # [S] what it remembers
 
 
 class Lanes:
@@ -98,6 +107,7 @@ class Lanes:
         self._columns: dict[str, NDArray] = {}
         self._rewards: list[float] = []
         self._count = 0
+        self._endings: list[_Ending] = []  # not encoded yet
         self._ends: list[tuple[int, NDArray, NDArray | None]] = []  # row, the observation after it, the state after it
         self._x: NDArray | None = None  # the encoded observations of `ready`
         self._x_of: list[Agent] = []
@@ -138,17 +148,19 @@ class Lanes:
         agent.row = -1
         self._columns[SampleBatch.TERMINATEDS][row] = terminated
         self._columns[SampleBatch.TRUNCATEDS][row] = truncated
-        if raw_obs is None:
-            x = np.zeros(self.chain.encoder.space.shape, self.chain.encoder.space.dtype)
-        else:
-            agent.row = row  # what the policy sees of the step before is read from it
-            x = self._encoded([agent], [raw_obs])[0]
-            agent.row = -1
+        before = None
+        if self._before is not None:
+            before = self._before[agent.lane] + self._paid_columns([row])[0]
         state = None if self._state is None else self._state[agent.lane].copy()
-        self._ends.append((row, x, state))
+        self._endings.append(_Ending(row, raw_obs, before, state))
 
     def check(self, agent: Agent, raw_obs: Any) -> None:
-        """Raise BadObservation where a final observation is not in its space."""
+        """Raise BadObservation where an observation is not in its space."""
+        try:
+            if self._checker.passes(self.chain.gather([raw_obs])):
+                return
+        except (TypeError, ValueError, KeyError, IndexError):
+            pass  # the whole check says what is wrong, or that it only has to be cast
         mismatch = self._checker.row_mismatch(raw_obs)
         if mismatch is not None:
             raise BadObservation(agent, mismatch)
@@ -182,10 +194,20 @@ class Lanes:
             BadObservation: one of them is not in its space.
             EnvError: an action mask allows nothing.
         """
-        if self._x is not None:
+        if self._endings:
+            self._encode_endings()
+        if self._x is not None or not self.ready:
             return
-        self._x = self._encoded(self.ready, self.raw)
-        if self._view is not None and self._view.has_mask:
+        batch = self._batch(self.ready, self.raw)
+        if self._view is None:
+            self._x = self.chain.encoder.encode(batch)
+            return
+        before = None
+        if self._before is not None:
+            before = self._before[[agent.lane for agent in self.ready]]
+            before += self._paid_columns([agent.row for agent in self.ready])
+        self._x = self._view.encode(batch, before)
+        if self._view.has_mask:
             self._view.check_masks(self._x, noun=self._name_of)
 
     def act(self, off_policy: dict[int, Any]) -> list[Any]:
@@ -224,7 +246,8 @@ class Lanes:
         self.ready, self.raw, self._x = [], [], None
         return env_actions
 
-    def _encoded(self, agents: list[Agent], raw: list[Any]) -> NDArray:
+    def _batch(self, agents: list[Agent], raw: list[Any]) -> Any:
+        """Observations as one batch, checked."""
         try:
             batch = self.chain.gather(raw)
             passes = self._checker.passes(batch)
@@ -233,16 +256,41 @@ class Lanes:
         self._num_checks += 1
         if not passes or self._checker.checks_all(self._num_checks):
             for agent, value in zip(agents, raw, strict=True):
-                self.check(agent, value)
+                mismatch = self._checker.row_mismatch(value)
+                if mismatch is not None:
+                    raise BadObservation(agent, mismatch)
             if batch is None:  # all lie in the space, and only have to be cast
-                batch = self.chain.gather([as_row(self._space, value) for value in raw])
-        if self._view is None:
-            return self.chain.encoder.encode(batch)
-        if self._before is None:
-            return self._view.encode(batch)
-        before = self._before[[agent.lane for agent in agents]]
-        paid = np.array([self._rewards[agent.row] if agent.row >= 0 else 0.0 for agent in agents], np.float32)
-        return self._view.encode(batch, before + self._view.before(len(agents), rewards=paid))
+                batch = self._cast(raw)
+        return batch
+
+    def _cast(self, raw: list[Any]) -> Any:
+        return self.chain.gather([as_row(self._space, value) for value in raw])
+
+    def _encode_endings(self) -> None:
+        """Encode the final observations, which were checked one by one."""
+        endings, self._endings = self._endings, []
+        seen = [ending for ending in endings if ending.raw_obs is not None]
+        rows: Any = iter(())
+        if seen:
+            try:
+                batch = self.chain.gather([ending.raw_obs for ending in seen])
+            except (TypeError, ValueError, KeyError, IndexError):
+                batch = self._cast([ending.raw_obs for ending in seen])
+            if self._view is None:
+                rows = iter(self.chain.encoder.encode(batch))
+            else:
+                before = None if self._before is None else np.stack([ending.before for ending in seen])
+                rows = iter(self._view.encode(batch, before))
+        space = self.chain.encoder.space
+        for ending in endings:
+            x = np.zeros(space.shape, space.dtype) if ending.raw_obs is None else next(rows)
+            self._ends.append((ending.row, x, ending.state))
+
+    def _paid_columns(self, rows: list[int]) -> NDArray[np.float32]:
+        """What a policy sees of the rewards of rows [M] (-1: none yet), as columns of the step before, [M, P]."""
+        assert self._view is not None
+        paid = np.array([self._rewards[row] if row >= 0 else 0.0 for row in rows], np.float32)
+        return self._view.before(len(rows), rewards=paid)
 
     def _with_logged(self, off_policy: dict[int, Any], flat: NDArray, dist_inputs: NDArray) -> tuple[Any, Any, Any]:
         flat, dist_inputs = np.array(flat), np.array(dist_inputs)
