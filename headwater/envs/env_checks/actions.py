@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from headwater.envs.action_masks import ACTION_MASK, MaskMismatch, choices_of, flat_mask
-from headwater.envs.env_checks.findings import Findings
+from headwater.envs.env_checks.findings import Findings, Stopped
 
 Mode = Literal["random", "low", "high"]
 
@@ -80,7 +80,11 @@ def has_numbers(space: Any) -> bool:
 
 
 def mask_for(findings: Findings, space: spaces.Space, obs: Any, info: Any, who: str) -> NDArray[np.int8] | None:
-    """The flat action mask in an observation, or else in its info; None where there is none that can be used."""
+    """The flat action mask in an observation, or else in its info; None where there is none that can be used.
+
+    Raises:
+        Stopped: it allows nothing.
+    """
     mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
     if mask is None and isinstance(info, dict):
         mask = info.get(ACTION_MASK)
@@ -101,7 +105,7 @@ def mask_for(findings: Findings, space: spaces.Space, obs: Any, info: Any, who: 
                 "mask-empty", f"at least one allowed choice of {choice.path}", "a mask that allows none",
                 "End the episode where nobody can do anything, or allow an action that does nothing.", who,
             )  # fmt: skip
-            return None
+            raise Stopped
         start += choice.size
     return row
 

@@ -89,6 +89,8 @@ def _check_seeds(world: World, history: list[Any], steps: int, seed: int) -> Non
             "not-reproducible", f"the same episodes from the same seed ({seed}) and actions", "others", SEED_REMEDY
         )
         return
+    if world.findings.has_errors:
+        return  # what is broken may well be the same for all seeds
     few = min(FEW_STEPS, steps)
     first, _ = _run(world, few, seed)
     for other in range(seed + 1, seed + 1 + OTHER_SEEDS):

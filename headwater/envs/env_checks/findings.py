@@ -85,6 +85,11 @@ class Findings:
         """Whether this fault was found."""
         return any(name == check for name, _ in self._found)
 
+    @property
+    def has_errors(self) -> bool:
+        """Whether anything but warnings was found."""
+        return any(finding.severity == "error" for finding in self._found.values())
+
     def listed(self) -> list[Finding]:
         """All, errors first, else in the order found."""
         return sorted(self._found.values(), key=lambda finding: finding.severity)
