@@ -22,7 +22,7 @@ def default_execution_plan(workers: WorkerSet, config: TrainerConfig) -> LocalIt
     """Sample a train batch, learn from it once, report."""
     train_op = (
         ParallelRollouts(workers, mode="bulk_sync")
-        .combine(ConcatBatches(min_batch_size=config["train_batch_size"]))
+        .combine(ConcatBatches(config["train_batch_size"], config["multiagent"]["count_steps_by"]))
         .for_each(TrainOneStep(workers))
     )
     return StandardMetricsReporting(train_op, workers, config)

@@ -12,7 +12,13 @@ from headwater.data.advantages import standardized
 from headwater.data.sample_batch import Batch, MultiAgentBatch, SampleBatch
 from headwater.execution.iterators import AsyncGather, LocalIterator, ParallelIterator
 from headwater.execution.plan_state import pack_items, unpack_items
-from headwater.execution.shared_metrics import SAMPLE_TIMER, STEPS_SAMPLED_COUNTER, PlanError, SharedMetrics
+from headwater.execution.shared_metrics import (
+    AGENT_STEPS_SAMPLED_COUNTER,
+    SAMPLE_TIMER,
+    STEPS_SAMPLED_COUNTER,
+    PlanError,
+    SharedMetrics,
+)
 from headwater.execution.weight_sync import WeightSender
 
 MODES = ("bulk_sync", "async", "raw")
@@ -86,24 +92,31 @@ class _AsyncRollouts(AsyncGather):
 
 
 def _counted(batch: Batch) -> Batch:
-    LocalIterator.get_metrics().counters[STEPS_SAMPLED_COUNTER] += batch.count
+    counters = LocalIterator.get_metrics().counters
+    counters[STEPS_SAMPLED_COUNTER] += batch.count
+    if isinstance(batch, MultiAgentBatch):
+        counters[AGENT_STEPS_SAMPLED_COUNTER] += batch.agent_steps()
     return batch
 
 
 class ConcatBatches:
-    """Hold batches back until they have `min_batch_size` env steps together; for `combine`.
+    """Hold batches back until they have `min_batch_size` steps together; for `combine`.
 
     The timer `sample` measures from the first request for experience until enough is there.
 
     Args:
-        min_batch_size: env steps; a batch of more is passed as it is.
+        min_batch_size: steps; a batch of more is passed as it is.
+        count_steps_by: "env_steps", or "agent_steps" of all agents together.
     """
 
     takes = Batch
     gives = Batch
 
-    def __init__(self, min_batch_size: int) -> None:
+    def __init__(self, min_batch_size: int, count_steps_by: str = "env_steps") -> None:
+        if count_steps_by not in ("env_steps", "agent_steps"):
+            raise PlanError(f"ConcatBatches counts 'env_steps' or 'agent_steps'; got {count_steps_by!r}.")
         self.min_batch_size = min_batch_size
+        self.count_steps_by = count_steps_by
         self._held: list[Batch] = []
         self._steps = 0
         self._started: float | None = None
@@ -115,7 +128,7 @@ class ConcatBatches:
     def __call__(self, batch: Batch) -> list[Batch]:
         check_batch(batch, self)
         self._held.append(batch)
-        self._steps += batch.count
+        self._steps += self._steps_of(batch)
         if self._steps < self.min_batch_size:
             return []
         joined = SampleBatch.concat_samples(self._held)
@@ -133,7 +146,10 @@ class ConcatBatches:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `get_state` gave."""
         self._held = unpack_items(state["held"])
-        self._steps = sum(batch.count for batch in self._held)
+        self._steps = sum(self._steps_of(batch) for batch in self._held)
+
+    def _steps_of(self, batch: Batch) -> int:
+        return batch.as_multi_agent().agent_steps() if self.count_steps_by == "agent_steps" else batch.count
 
 
 class SelectExperiences:

@@ -16,6 +16,8 @@ from headwater.errors import HeadwaterError
 # counters
 STEPS_SAMPLED_COUNTER = "num_steps_sampled"
 STEPS_TRAINED_COUNTER = "num_steps_trained"
+AGENT_STEPS_SAMPLED_COUNTER = "num_agent_steps_sampled"  # of multi-agent batches only
+AGENT_STEPS_TRAINED_COUNTER = "num_agent_steps_trained"
 LAST_TARGET_UPDATE_TS = "last_target_update_ts"
 NUM_TARGET_UPDATES = "num_target_updates"
 

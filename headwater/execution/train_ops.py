@@ -12,6 +12,7 @@ from headwater.execution.iterators import LocalIterator
 from headwater.execution.plan_drawing import SAME
 from headwater.execution.rollout_ops import check_batch
 from headwater.execution.shared_metrics import (
+    AGENT_STEPS_TRAINED_COUNTER,
     APPLY_GRADS_TIMER,
     COMPUTE_GRADS_TIMER,
     LAST_TARGET_UPDATE_TS,
@@ -71,6 +72,8 @@ class TrainOneStep:
             info = worker.learn_on_batch(batch, self.num_sgd_iter, self.sgd_minibatch_size, self.policies)
         timer.push_units_processed(batch.count)
         metrics.counters[STEPS_TRAINED_COUNTER] += batch.count
+        if isinstance(batch, MultiAgentBatch):
+            metrics.counters[AGENT_STEPS_TRAINED_COUNTER] += batch.agent_steps()
         metrics.info[LEARNER_INFO] = info
         set_global_vars(self._workers, metrics)
         return TrainResult(batch, info)

@@ -175,7 +175,7 @@ def execution_plan(workers: WorkerSet, config: PPOConfig) -> LocalIterator:
     rollouts = (
         ParallelRollouts(workers, mode="bulk_sync")
         .for_each(SelectExperiences(workers.trainable_policies()))
-        .combine(ConcatBatches(min_batch_size=config["train_batch_size"]))
+        .combine(ConcatBatches(config["train_batch_size"], config["multiagent"]["count_steps_by"]))
     )
     if config.standardize_advantages:
         rollouts = rollouts.for_each(StandardizeFields([SampleBatch.ADVANTAGES]))
