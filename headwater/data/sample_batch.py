@@ -161,11 +161,14 @@ class SampleBatch(dict[str, Any], Batch):
         return self._split(np.flatnonzero(np.diff(piece)) + 1)
 
     def split_by_episode(self) -> list[SampleBatch]:
-        """Views of the runs of rows with one `eps_id`, in order."""
-        episodes = np.asarray(self._column(self.EPS_ID))
-        if self.in_sequences:
-            episodes = episodes[:, 0]
-        return self._split(np.flatnonzero(episodes[1:] != episodes[:-1]) + 1)
+        """Views of the runs of rows with one `eps_id` (and one `agent_index`, where there is one), in order."""
+        changes = np.zeros(max(0, self.num_rows - 1), bool)
+        for name in (self.EPS_ID, self.AGENT_INDEX):
+            if name == self.EPS_ID or name in self:
+                column = np.asarray(self._column(name))
+                column = column[:, 0] if self.in_sequences else column
+                changes |= column[1:] != column[:-1]
+        return self._split(np.flatnonzero(changes) + 1)
 
     def shuffle(self, rng: np.random.Generator | None = None) -> SampleBatch:
         """Put the rows into random order, the same for every column; returns itself."""

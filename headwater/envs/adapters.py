@@ -21,6 +21,7 @@ from headwater.envs.external_env import ExternalEnv
 from headwater.envs.hang_watchdog import HangWatchdog
 from headwater.envs.multi_agent_env import MultiAgentEnv
 from headwater.envs.nested import as_row, make_gather, row_of
+from headwater.envs.sub_envs import NOT_RETURNED
 from headwater.envs.vector_env import VectorEnv, info_of_row
 from headwater.envs.vectorize import Vectorizer
 from headwater.errors import ConfigError, EnvError
@@ -103,7 +104,7 @@ class _MultiAgentEnvToBaseEnv(BaseEnv):
                 if not self._running[index]:
                     raise EnvError(f"Env {self.env_id!r}: actions came for sub-env {index}, whose episode has ended.")
                 self._steps[index] += 1
-                result = None
+                result: Any = NOT_RETURNED
                 try:
                     result = self._envs[index].step(actions)
                     obs, rewards, terminateds, truncateds, infos = result
@@ -201,7 +202,7 @@ class _BrokenRule(Exception):
 def _wrong_step(result: Any, error: Exception) -> str:
     if isinstance(error, _BrokenRule):
         return str(error)
-    if result is None:
+    if result is NOT_RETURNED:
         return raised("step", error)
     text = "step() must return five dicts by agent: observations, rewards, terminateds, truncateds, infos; it returned "
     if not isinstance(result, tuple):

@@ -22,7 +22,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from headwater.envs.env_faults import BadValuesError, make_error, raised, wrong_reset_result, wrong_step_result
 from headwater.envs.step_checker import StepChecker, scalar_mismatch
-from headwater.errors import EnvError
+from headwater.errors import EnvError, HeadwaterError
 
 
 def make_async_vector_env(
@@ -41,7 +41,7 @@ def make_async_vector_env(
             return AsyncVectorEnv(
                 [functools.partial(make, index) for index in range(num_envs)], autoreset_mode=AutoresetMode.NEXT_STEP
             )
-        except EnvError:
+        except HeadwaterError:
             raise
         except Exception as error:
             told = next((note.read_text(encoding="utf-8") for note in sorted(Path(notes).glob("*.txt"))), None)
