@@ -239,8 +239,10 @@ class Misshapen(Script):
         return obs
 
 
-WRONG = [np.array([np.nan], np.float32), np.array([np.inf], np.float32), np.zeros(2, np.float32), np.array([2e6], np.float32),
-         "text", None]  # fmt: skip
+WRONG = [
+    np.array([np.nan], np.float32), np.array([np.inf], np.float32), np.zeros(2, np.float32),
+    np.array([2e6], np.float32), "text", None,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
@@ -400,14 +402,13 @@ def test_agents_of_different_spaces() -> None:
 
 def test_seeds_reach_each_env_and_reproduce() -> None:
     seeds: list[list[int | None]] = []
+    actions: list[Any] = []
     for _ in range(2):
         worker = make_worker(lambda context: Script(ALTERNATING), num_envs_per_worker=3, train_batch_size=24)
         batches = [worker.sample() for _ in range(2)]
         seeds.append([env.seeds[0] for env in worker.env.envs])
-        actions = np.concatenate([batch.policy_batches["default_policy"]["actions"] for batch in batches])
-        if len(seeds) == 2:
-            assert np.array_equal(actions, first)
-        first = actions
+        actions.append(np.concatenate([batch.policy_batches["default_policy"]["actions"] for batch in batches]))
+    assert np.array_equal(*actions)
     assert seeds[0] == seeds[1] and len(set(seeds[0])) == 3
 
 
