@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 
-from headwater.envs.env_checks.conduct import check_conduct
+from headwater.envs.env_checks.conduct import Tried, check_conduct, check_reproducible
 from headwater.envs.env_checks.findings import Finding as Finding
 from headwater.envs.env_checks.findings import Findings, Stopped, last_line
 from headwater.envs.env_checks.multi_agent import MultiAgentWorld
@@ -49,26 +49,22 @@ def check_env(
         error reward-type (step 1): expected one number as the reward; came the NoneType None. Return float(reward).
     """
     findings = Findings()
-    is_spec = isinstance(env_or_creator, type | str | None) or not _is_env(env_or_creator)
-    env = env_or_creator
-    if is_spec:
-        try:
-            env = env_creator_for(env_or_creator)[1](EnvContext(env_config))
-        except Exception as error:
-            findings.error("not-made", "an env", last_line(error), "Mend what makes it, or what it was given.")
-            return findings.listed()
-    stages: list[Callable[[], None]] = [lambda: _check(_prepared(env, findings), findings, steps, seed)]
-    if is_spec:
-        stages.append(lambda: check_close(findings, env))
-    for stage in stages:
-        try:
-            stage()
-        except Stopped:
-            continue
-        except Exception as error:
-            findings.error(
-                "not-checked", "an env that can be looked at", last_line(error), "Mend what the exception names first."
-            )
+    if not isinstance(env_or_creator, type | str | None) and _is_env(env_or_creator):
+        _guarded(findings, lambda: _Check(findings, steps, seed).try_env(env_or_creator))
+        return findings.listed()
+    check = _Check(findings, steps, seed)
+
+    def make() -> Any:
+        return env_creator_for(env_or_creator)[1](EnvContext(env_config))
+
+    try:
+        env = make()
+    except Exception as error:
+        findings.error("not-made", "an env", last_line(error), "Mend what makes it, or what it was given.")
+        return findings.listed()
+    _guarded(findings, lambda: check.try_env(env, judge=False))
+    _guarded(findings, lambda: check_close(findings, env))
+    _guarded(findings, lambda: check.try_again(make))
     return findings.listed()
 
 
@@ -90,6 +86,63 @@ def summary(findings: Sequence[Finding]) -> str:
     return f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
 
 
+class _Check:
+    """Checks one env; the arguments are those of `check_env`."""
+
+    def __init__(self, findings: Findings, steps: int, seed: int) -> None:
+        self._findings, self._steps, self._seed = findings, steps, seed
+        self._tried: Tried | None = None
+
+    def try_env(self, env: Any, judge: bool = True) -> None:
+        """Ask everything of an env; whether it is reproducible only with `judge`, else in `try_again`."""
+        findings = self._findings
+        env = _prepared(env, findings)
+        if isinstance(env, gymnasium.vector.VectorEnv):
+            VectorCheck(env, findings).run(self._steps, self._seed)
+            return
+        world = _world(env, findings)
+        if world is None:
+            findings.warning(
+                "not-checked", "a Gymnasium env, one of its vector envs, a MultiAgentEnv or a PettingZoo env",
+                f"a {type(env).__module__}.{type(env).__qualname__}", "Nothing was tried; check what is inside of it.",
+            )  # fmt: skip
+            return
+        world.check_spaces()
+        tried = check_conduct(world, self._steps, self._seed)
+        if world.takes_seed:
+            self._tried = tried
+        findings.where = "render"
+        check_render(findings, env)
+        if judge and self._tried is not None:
+            check_reproducible(findings, self._tried, self._steps, self._seed, None)
+
+    def try_again(self, make: Callable[[], Any]) -> None:
+        """Ask of the env made anew whether it does the same again."""
+        if self._tried is None:
+            return
+        self._findings.where = "making it again"
+        env = self._findings.call("made-again", make)
+        try:
+            world = _world(_prepared(env, self._findings), self._findings)
+            if world is not None:
+                world.check_spaces()
+                check_reproducible(self._findings, self._tried, self._steps, self._seed, world)
+        finally:
+            self._findings.call("close-raised", env.close)
+
+
+def _guarded(findings: Findings, stage: Callable[[], None]) -> None:
+    """Run a stage; what stops it becomes a finding."""
+    try:
+        stage()
+    except Stopped:
+        pass
+    except Exception as error:
+        findings.error(
+            "not-checked", "an env that can be looked at", last_line(error), "Mend what the exception names first."
+        )
+
+
 def _is_env(thing: Any) -> bool:
     return hasattr(thing, "reset") or hasattr(thing, "step") or not callable(thing)
 
@@ -109,22 +162,10 @@ def _prepared(env: Any, findings: Findings) -> Any:
     return env.env if isinstance(env, gymnasium.wrappers.PassiveEnvChecker) else env
 
 
-def _check(env: Any, findings: Findings, steps: int, seed: int) -> None:
-    if isinstance(env, gymnasium.vector.VectorEnv):
-        VectorCheck(env, findings).run(steps, seed)
-        return
-    world: World
+def _world(env: Any, findings: Findings) -> World | None:
+    """The env as the checks see it; None where it is of a kind that cannot be tried."""
     if isinstance(env, MultiAgentEnv):
-        world = MultiAgentWorld(env, findings)
-    elif hasattr(env, "step") and hasattr(env, "reset") and not hasattr(env, "num_envs"):
-        world = SingleAgentWorld(env, findings)
-    else:
-        findings.warning(
-            "not-checked", "a Gymnasium env, one of its vector envs, a MultiAgentEnv or a PettingZoo env",
-            f"a {type(env).__module__}.{type(env).__qualname__}", "Nothing was tried; check what is inside of it.",
-        )  # fmt: skip
-        return
-    world.check_spaces()
-    check_conduct(world, steps, seed)
-    findings.where = "render"
-    check_render(findings, env)
+        return MultiAgentWorld(env, findings)
+    if hasattr(env, "step") and hasattr(env, "reset") and not hasattr(env, "num_envs"):
+        return SingleAgentWorld(env, findings)
+    return None

@@ -73,13 +73,29 @@ def _close_once(env: Any) -> None:
 
 
 def _unseeded(env: Any, *, seed: int | None = None, options: Any = None) -> Any:
-    env.steps = 0
-    env.drawn = getattr(env, "drawn", -1) + 1
-    return np.full(2, env.drawn / 100, np.float32), {}
+    return Sound.reset(env)
 
 
 def _no_info(env: Any, result: tuple) -> Any:
     return (*result[:4], None)
+
+
+def _remembering(env: Any, *, seed: int | None = None, options: Any = None) -> Any:
+    """A reset that carries over how many episodes there were."""
+    obs, info = Sound.reset(env, seed=seed)
+    env.episodes = getattr(env, "episodes", 0) + 1
+    return obs / np.float32(env.episodes), info
+
+
+def _global(env: Any) -> Any:
+    """What a constructor draws is not seeded by reset."""
+    env.drawn = getattr(env, "drawn", None) or np.random.default_rng().uniform(0.1, 1)
+    return Sound.observe(env) * np.float32(env.drawn)
+
+
+def _failing_later(env: Any, *, seed: int | None = None, options: Any = None) -> Any:
+    env.episodes = getattr(env, "episodes", 0) + 1
+    return Sound.reset(env, seed=seed) if env.episodes < 2 else failing()
 
 
 def _masked_step(env: Any, action: Any) -> Any:
@@ -136,6 +152,9 @@ BROKEN: list[tuple[str, str, type]] = [
     ("step-result", "error", stepping(lambda env, r: (*r[:2], r[2], r[4]))),
     ("step-result", "error", stepping(lambda env, r: r[0])),
     ("not-reproducible", "error", resetting(_unseeded)),
+    ("not-reproducible", "error", observing(_global)),
+    ("carried-over", "warning", resetting(_remembering)),
+    ("reset-raised", "error", resetting(_failing_later)),
     ("seed-ignored", "warning", observing(lambda env: np.zeros(2, np.float32))),
     ("obs-shape", "error", observing(lambda env: np.append(Sound.observe(env), np.float32(0)))),
     ("obs-dtype", "error", observing(Sound.observe, observation_space=spaces.Box(-1, 1, (2,), np.int8))),

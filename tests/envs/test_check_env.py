@@ -116,6 +116,23 @@ def test_the_global_generator_and_the_spaces_of_the_env_are_not_touched() -> Non
     assert (np.random.get_state()[1] == state).all() and env.action_space.sample() == expected
 
 
+def test_an_env_that_is_given_cannot_be_made_anew() -> None:
+    cls = next(cls for check, _, cls in BROKEN if check == "carried-over")
+    assert checks(check_env(cls())) == {("not-reproducible", "error")}
+
+
+def test_an_env_that_can_be_made_only_once() -> None:
+    made = []
+
+    def make(context: Any) -> Any:
+        assert not made, "the port is taken"
+        made.append(Sound())
+        return made[0]
+
+    [finding] = check_env(make, steps=5)
+    assert finding.check == "made-again" and "the port is taken" in finding.came
+
+
 def test_env_config_reaches_the_creator() -> None:
     assert check_env(MaskedChoice, {"choices": [3, 2], "steps": 4}) == []
     assert check_env(MaskedChoice, {"mask_in": "info"})[0].check == "mask-in-info"

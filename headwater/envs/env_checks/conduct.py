@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.envs.env_checks.actions import Chooser, Mode, has_numbers, mask_for
-from headwater.envs.env_checks.findings import Stopped
+from headwater.envs.env_checks.findings import Findings, Severity, Stopped
 from headwater.envs.env_checks.values import copied, same
 from headwater.envs.env_checks.world import World, differ
 
@@ -14,8 +14,18 @@ FEW_STEPS = 10  # for what shows at once
 SEED_REMEDY = "Begin reset with super().reset(seed=seed), and draw from self.np_random only."
 
 
-def check_conduct(world: World, steps: int, seed: int) -> None:
+class Tried(NamedTuple):
+    """What a world did from a seed, and where it did otherwise when it was asked again (None: nowhere)."""
+
+    history: list[Any]
+    differed_at: int | None
+
+
+def check_conduct(world: World, steps: int, seed: int) -> Tried:
     """Run episodes of random actions in a world, again with the same seed, with others, and at the bounds.
+
+    Returns:
+        What `check_reproducible` judges.
 
     Raises:
         Stopped: the env cannot be followed; the reason is among the findings.
@@ -28,9 +38,44 @@ def check_conduct(world: World, steps: int, seed: int) -> None:
             "Where episodes are meant to be longer, try more steps; where they never end, set horizon to cut them.",
         )  # fmt: skip
     world.ranges.report(world.findings)
+    differed_at = None
     if world.takes_seed:
-        _check_seeds(world, history, steps, seed)
+        differed_at = differ(history, _run(world, steps, seed)[0])
+        _check_other_seeds(world, steps, seed)
     _check_bounds(world, seed)
+    return Tried(history, differed_at)
+
+
+def check_reproducible(findings: Findings, tried: Tried, steps: int, seed: int, fresh: World | None) -> None:
+    """Say whether a seed decides what an env does.
+
+    Args:
+        fresh: the same env made anew, None where it cannot be. It tells an env that draws unseeded numbers from one
+            that carries something over from the episodes before.
+
+    Raises:
+        Stopped: the fresh env cannot be followed.
+    """
+    differed_at = tried.differed_at
+    severity: Severity = "error"
+    if fresh is not None:
+        fresh_at = differ(tried.history, _run(fresh, steps, seed)[0])
+        if fresh_at is None and differed_at is not None:
+            severity = "warning"
+        else:
+            differed_at = fresh_at
+    if differed_at is None:
+        return
+    findings.where = "first observation" if differed_at == 0 else f"answer {differed_at} after the reset"
+    if severity == "error":
+        findings.error(
+            "not-reproducible", f"the same episodes from the same seed ({seed}) and actions", "others", SEED_REMEDY
+        )
+    else:
+        findings.warning(
+            "carried-over", f"the same episodes from the same seed ({seed}), whatever was before",
+            "others than in a new env", "Let reset put everything back that an episode changes.",
+        )  # fmt: skip
 
 
 def _run(
@@ -80,15 +125,7 @@ def _check_kept(world: World, held: dict[Any, Any], kept: Any) -> None:
             )  # fmt: skip
 
 
-def _check_seeds(world: World, history: list[Any], steps: int, seed: int) -> None:
-    again, _ = _run(world, steps, seed)
-    place = differ(history, again)
-    if place is not None:
-        world.findings.where = "first observation" if place == 0 else f"answer {place} after the reset"
-        world.findings.error(
-            "not-reproducible", f"the same episodes from the same seed ({seed}) and actions", "others", SEED_REMEDY
-        )
-        return
+def _check_other_seeds(world: World, steps: int, seed: int) -> None:
     if world.findings.has_errors:
         return  # what is broken may well be the same for all seeds
     few = min(FEW_STEPS, steps)
