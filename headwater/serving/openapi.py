@@ -24,7 +24,8 @@ _ROUTES: list[tuple[str, str, str, Any, Any, dict[str, str]]] = [
     ("post", "/v1/steps", "Send steps of an episode that were taken elsewhere.", protocol.StepsRequest,
      protocol.StepsReply, {"429": "Too many steps wait: send the same request again."}),
     ("get", "/v1/policy", "The acting policy, for inference elsewhere; its version is the ETag.", None, None,
-     {"304": "If-None-Match names the present version.", "503": "The policy cannot be read now: try again."}),
+     {"304": "If-None-Match names the present version.", "409": "There is no policy that could be sent: act remotely.",
+      "503": "The policy cannot be read now: try again."}),
     ("get", "/openapi.json", "This document.", None, None, {}),
 ]  # fmt: skip
 _FAULTS = {
