@@ -101,7 +101,7 @@ class ExternalEnv:
         """The policy's action for an observation, as the action space has it; waits for it.
 
         Raises:
-            EpisodeLost: the episode was abandoned, or cut by the setting `horizon`.
+            EpisodeLost: the episode was abandoned, or the sampler gave it up for a bad value.
             EnvError: no such episode runs, another caller waits in it, or the sampler has stopped.
         """
         future = self.episodes.ask(episode_id, self._by_agent(observation))

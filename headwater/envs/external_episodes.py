@@ -21,6 +21,7 @@ from headwater.envs.base_env import ALL_DONE, LostEpisode, PerAgent, Poll, poll_
 from headwater.errors import EnvError
 
 REMEMBERED = 10_000  # how many of the episodes that are over are known by name
+OFFER_AGAIN_S = 0.05  # after which an episode that the sampler did not begin is offered again
 MAX_WAITING_STEPS = 1000  # logged steps that wait for the sampler before `log_action` waits too
 
 
@@ -103,6 +104,9 @@ class ExternalEpisodes:
         self._ready_or_job = threading.Condition(self._lock)
         self._episodes: dict[str, _Episode] = {}
         self._ready: OrderedDict[str, None] = OrderedDict()  # episodes with something to hand out
+        self._handed_out: set[str] = set()  # in the last poll, and waiting for an answer
+        self._declined: OrderedDict[str, None] = OrderedDict()  # ready, but the sampler did not begin them
+        self._declined_at = 0.0
         self._lost: dict[str, str] = {}  # known to the sampler, which is to be told
         self._over: OrderedDict[str, str | None] = OrderedDict()  # why lost, or None where it ended
         self._jobs: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -237,9 +241,14 @@ class ExternalEpisodes:
                     self._check_open()
                     self._run_jobs()
                     check()
+                    if self._declined and time.monotonic() - self._declined_at >= OFFER_AGAIN_S:
+                        self._ready.update(self._declined)
+                        self._declined.clear()
                     if self._ready or self._lost:
                         return self._poll()
-                    if not self._ready_or_job.wait(warn_after_s) and warn is not None:
+                    if self._declined:
+                        self._ready_or_job.wait(OFFER_AGAIN_S)
+                    elif not self._ready_or_job.wait(warn_after_s) and warn is not None:
                         warn_after_s = None
                         warn()
             finally:
@@ -248,7 +257,7 @@ class ExternalEpisodes:
 
     def has_work(self) -> bool:
         """Whether there is something to hand out."""
-        return bool(self._ready or self._lost)
+        return bool(self._ready or self._lost or self._declined)
 
     def wake(self) -> None:
         """Have a waiting `hand_out` look again."""
@@ -268,15 +277,23 @@ class ExternalEpisodes:
             return future
 
     def answer(self, actions: dict[str, PerAgent]) -> None:
-        """Give the sampler's actions to those who wait for them."""
+        """Give the sampler's actions to those who wait for them. Who is not among them is asked about again later."""
         with self._lock:
+            handed_out, self._handed_out = self._handed_out, set()
             for episode_id, of_agents in actions.items():
                 episode = self._episodes.get(episode_id)
                 if episode is None or episode.unanswered is None:
-                    continue  # it was logged, or lost meanwhile
-                future, episode.asked, episode.unanswered = episode.asked, None, None
-                if future is not None:
+                    continue  # it was lost meanwhile
+                step, episode.unanswered = episode.unanswered, None
+                if step.actions is None and episode.asked is not None:
+                    future, episode.asked = episode.asked, None
                     future.set_result(of_agents)
+            for episode_id in handed_out - actions.keys():
+                episode = self._episodes.get(episode_id)
+                if episode is not None and self._take_back(episode):
+                    self._ready.pop(episode_id, None)
+                    self._declined[episode_id] = None
+                    self._declined_at = time.monotonic()
 
     def drop(self, episode_id: str, reason: str) -> None:
         """The sampler ended an episode of its own accord."""
@@ -290,10 +307,9 @@ class ExternalEpisodes:
         """The sampler forgot what was running: what goes on is new to it."""
         with self._lock:
             self._lost.clear()
+            self._handed_out.clear()
             for episode_id, episode in list(self._episodes.items()):
-                if episode.unanswered is not None:
-                    episode.steps.appendleft(episode.unanswered)
-                    episode.unanswered = None
+                if self._take_back(episode) or episode_id in self._declined:
                     self._set_ready(episode_id)
                 episode.began = False
                 episode.paid, episode.infos, episode.terminateds, episode.truncateds = {}, {}, {}, {}
@@ -301,6 +317,7 @@ class ExternalEpisodes:
                 if episode.is_over and not episode.num_actions:
                     self._ready.pop(episode_id, None)
                     self._forget(episode_id, None, was_running=False)
+            self._declined.clear()
 
     def close(self, reason: str) -> None:
         """End every wait with an error."""
@@ -312,6 +329,7 @@ class ExternalEpisodes:
             waiting += [future for _, future in self._jobs] + self._rooms
             self._episodes.clear()
             self._ready.clear()
+            self._declined.clear()
             self._lost.clear()
             self._jobs.clear()
             self._rooms = []
@@ -346,11 +364,22 @@ class ExternalEpisodes:
             )
         return episode
 
+    def _take_back(self, episode: _Episode) -> bool:
+        """Put what was handed out and not answered back in front; whether there was something."""
+        step, episode.unanswered = episode.unanswered, None
+        if step is None:
+            return False
+        episode.steps.appendleft(step)
+        self._num_logged += bool(step.actions)
+        episode.began = False
+        return True
+
     def _queue(self, episode_id: str, episode: _Episode, step: _Step) -> None:
         episode.steps.append(step)
         self._set_ready(episode_id)
 
     def _set_ready(self, episode_id: str) -> None:
+        self._declined.pop(episode_id, None)
         self._ready[episode_id] = None
         self._ready_or_job.notify_all()
 
@@ -368,15 +397,17 @@ class ExternalEpisodes:
             poll.terminateds[episode_id] = step.terminateds
             poll.truncateds[episode_id] = step.truncateds
             episode.began = True
-            if step.actions is None:
+            is_end = episode.is_over and not episode.steps
+            if not is_end:
                 episode.unanswered = step
-            elif step.actions:
+                self._handed_out.add(episode_id)
+            if step.actions:
                 poll.off_policy_actions[episode_id] = step.actions
                 self._num_logged -= 1
             if not episode.steps:
                 del self._ready[episode_id]
-                if episode.is_over:
-                    self._forget(episode_id, None, was_running=False)
+            if is_end:
+                self._forget(episode_id, None, was_running=False)
         self._make_room()
         return poll
 
@@ -391,6 +422,7 @@ class ExternalEpisodes:
         self._num_logged -= sum(1 for step in episode.steps if step.actions)
         future, episode.asked = episode.asked, None
         self._ready.pop(episode_id, None)
+        self._declined.pop(episode_id, None)
         self._forget(episode_id, reason, was_running=not episode.is_over)
         if episode.began:
             self._lost[episode_id] = reason

@@ -55,21 +55,11 @@ class _ExternalEnvToBaseEnv(BaseEnv):
         self.external_env.episodes.answer(action_dict)
 
     def try_reset(self, env_id: Any) -> None:
-        """Episodes come from outside: one that still runs is lost to its caller; that a new one starts is up to it."""
-        self.external_env.episodes.drop(env_id, "the sampler cut it, as the setting horizon has it")
+        """Episodes come from outside: one that still runs is lost to its caller, who may start another."""
+        self.external_env.episodes.drop(env_id, "the sampler gave it up, for bad values or by a setting; see its log")
 
     def stop(self) -> None:
         self.external_env.stop()
-
-    def attach(self, worker: Any) -> None:
-        """Tell the env whose policy acts, where it asks for that."""
-        if hasattr(self.external_env, "attach"):
-            self.external_env.attach(worker)
-
-    def on_weights(self, worker: Any) -> None:
-        """Tell the env that the policy may have learned, where it asks for that."""
-        if hasattr(self.external_env, "on_weights"):
-            self.external_env.on_weights(worker)
 
     def _warn(self) -> None:
         logger.warning(

@@ -101,8 +101,8 @@ class PolicyServerInput(ExternalEnv):
         self.shelf.worker = worker
         self.start()
 
-    def on_weights(self, worker: Any) -> None:
-        """The worker's policy may have changed; called before each fragment."""
+    def on_sample(self, worker: Any) -> None:
+        """The worker begins a fragment: its policy may have changed since the last."""
         self.shelf.worker = worker
         self.shelf.num_changes += 1
 

@@ -256,8 +256,31 @@ def test_the_sampler_may_cut_an_episode(loop: Any) -> None:
     assert set(made.env.poll().obs) == {"long"}
     assert made.env.try_reset("long") is None
     made.once()
-    assert "horizon" in str(caught[0])
+    assert "gave it up" in str(caught[0])
     assert set(made.steps) == {"next"} and not made.lost
+
+
+def test_an_episode_that_the_sampler_does_not_begin_now_is_offered_again(loop: Any) -> None:
+    def script(env: Any) -> None:
+        asked = env.episodes.ask(env.start_episode("a"), {"agent0": 1})
+        env.log_action(env.start_episode("b"), 1, 2)
+        env.end_episode("b", 1)
+        asked.result(10)
+
+    made = loop(script)
+    poll = made.env.poll()
+    seen = set(poll.obs)
+    while seen != {"a", "b"}:
+        seen |= set(made.env.poll().obs)
+    made.env.send_actions({})  # as one does that wants no more episodes now
+    again: dict[str, Any] = {}
+    while not again:
+        again = made.env.poll().obs
+    assert again == {"a": {"agent0": 1}, "b": {"agent0": 1}}
+    made.env.send_actions({"a": {"agent0": 1}, "b": {}})
+    assert made.env.poll().terminateds == {"b": {"__all__": True}}
+    with pytest.raises(EnvError, match="returned"):
+        made.env.poll()
 
 
 def test_starting_anew_keeps_the_callers(loop: Any) -> None:

@@ -24,7 +24,7 @@ class Harness:
         self.server = PolicyServerInput(**given)
         self.loop = Loop(self.server, act)
         if worker is not None:
-            self.loop.env.attach(worker)
+            self.server.attach(worker)
         self.loop.start()
         self.address = f"http://127.0.0.1:{self.server.port}"
         headers = {} if self.server.token is None else {"Authorization": f"Bearer {self.server.token}"}

@@ -278,17 +278,17 @@ def test_the_policy_is_packed_only_when_it_is_asked_for(serve: Any, connect: Any
     export = made.export_policy
     made.export_policy = lambda *args: exports.append(threading.current_thread()) or export(*args)
     harness = serve(worker=made, **spaces_of(made))
-    harness.loop.env.on_weights(made)
+    harness.server.on_sample(made)
     client = connect(harness.address, "local", update_interval=None)
     assert not exports
     assert client.update_policy_weights() is True
     assert client.update_policy_weights() is False
     assert exports == [harness.loop._thread]  # the sampler's own, and once
-    harness.loop.env.on_weights(made)
+    harness.server.on_sample(made)
     assert client.update_policy_weights() is False and len(exports) == 2  # it might have changed, and did not
     weights = made.get_weights()
     made.set_weights({"default_policy": {k: v + 1 for k, v in weights["default_policy"].items()}})
-    harness.loop.env.on_weights(made)
+    harness.server.on_sample(made)
     version = client._copy.version
     assert client.update_policy_weights() is True and client._copy.version != version
     response = harness.http.get("/v1/policy", headers={"If-None-Match": client._copy.version})
@@ -306,7 +306,7 @@ def test_a_newer_policy_comes_by_itself(serve: Any, connect: Any, worker: Any) -
     client._copy.update = lambda wait: update(wait) and updated.set()
     weights = made.get_weights()
     made.set_weights({"default_policy": {k: v + 1 for k, v in weights["default_policy"].items()}})
-    harness.loop.env.on_weights(made)
+    harness.server.on_sample(made)
     assert updated.wait(20) and client._copy.version != version
 
 
