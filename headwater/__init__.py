@@ -25,6 +25,11 @@ _PUBLIC = {
     "register_env": "headwater.registry",
     "EnvContext": "headwater.envs.env_context",
     "VectorEnv": "headwater.envs.vector_env",
+    "MultiAgentEnv": "headwater.envs.multi_agent_env",
+    "ExternalEnv": "headwater.envs.external_env",
+    "ExternalMultiAgentEnv": "headwater.envs.external_env",
+    "BaseEnv": "headwater.envs.base_env",
+    "PolicySpec": "headwater.config",
     # who steps it
     "RolloutWorker": "headwater.sampling.rollout_worker",
     "WorkerSet": "headwater.sampling.worker_set",
@@ -52,10 +57,15 @@ if TYPE_CHECKING:
     from headwater.algorithms.ppo import PPOTrainer as PPOTrainer
     from headwater.algorithms.ppo.config import PPOConfig as PPOConfig
     from headwater.callbacks import DefaultCallbacks as DefaultCallbacks
+    from headwater.config import PolicySpec as PolicySpec
     from headwater.config import TrainerConfig as TrainerConfig
     from headwater.data.sample_batch import MultiAgentBatch as MultiAgentBatch
     from headwater.data.sample_batch import SampleBatch as SampleBatch
+    from headwater.envs.base_env import BaseEnv as BaseEnv
     from headwater.envs.env_context import EnvContext as EnvContext
+    from headwater.envs.external_env import ExternalEnv as ExternalEnv
+    from headwater.envs.external_env import ExternalMultiAgentEnv as ExternalMultiAgentEnv
+    from headwater.envs.multi_agent_env import MultiAgentEnv as MultiAgentEnv
     from headwater.envs.vector_env import VectorEnv as VectorEnv
     from headwater.errors import CheckpointError as CheckpointError
     from headwater.errors import ConfigError as ConfigError
