@@ -45,6 +45,16 @@ class IOContext:
     sampler: Callable[[], Batch] | None = None
 
     @property
+    def observation_space(self) -> Any:
+        """The setting of that name."""
+        return None if self.config is None else self.config["observation_space"]
+
+    @property
+    def action_space(self) -> Any:
+        """The setting of that name."""
+        return None if self.config is None else self.config["action_space"]
+
+    @property
     def shard(self) -> int:
         """Which part of the files this worker reads."""
         return max(0, self.worker_index - 1)

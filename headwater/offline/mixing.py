@@ -12,6 +12,8 @@ from headwater.errors import ConfigError
 from headwater.offline.context import EndOfInput, OfflineError
 from headwater.offline.reader import InputReader
 
+_Sizes = tuple[dict[str, int], int, bool]  # rows by policy, env steps, whether of several policies
+
 
 class CallableReader(InputReader):
     """Reads from an object with `next()`, an iterator, or a function that gives batches.
@@ -132,17 +134,15 @@ class ShuffledReader(InputReader):
         self._size = buffer_size
         self._rng = np.random.default_rng(seed)
         self._buffers: dict[str, SampleBatch] = {}
-        self._sizes: tuple[dict[str, int], int, bool] = (
-            {},
-            0,
-            False,
-        )  # rows by policy, env steps, kind of the last batch
+        self._sizes: _Sizes = {}, 0, False  # of the last batch
+        self._largest = self._sizes
 
     def next(self) -> Batch:
         while True:
             try:
                 batch = self._reader.next()
             except EndOfInput:
+                self._sizes = self._largest  # the last batch may have been a small rest
                 return self._drawn() if self._buffers else self._end()
             self._add(batch)
             if sum(rows.num_rows for rows in self._buffers.values()) >= self._size:
@@ -164,12 +164,14 @@ class ShuffledReader(InputReader):
                 kept, rows = (SampleBatch({name: of[name] for name in common}) for of in (kept, rows))
             self._buffers[policy_id] = rows if kept is None else SampleBatch.concat_samples([kept, rows])
         self._sizes = sizes, batch.count, is_multi
+        if sum(sizes.values()) >= sum(self._largest[0].values()):
+            self._largest = self._sizes
 
     def _drawn(self) -> Batch:
         sizes, env_steps, is_multi = self._sizes
         parts = {}
         for policy_id, rows in list(self._buffers.items()):
-            count = min(sizes.get(policy_id, 0), rows.num_rows) or (rows.num_rows if not sizes else 0)
+            count = min(sizes.get(policy_id, 0), rows.num_rows)
             if not count:
                 continue
             order = self._rng.permutation(rows.num_rows)
@@ -186,18 +188,22 @@ class ShuffledReader(InputReader):
         return parts[DEFAULT_POLICY_ID]
 
     def get_state(self) -> dict[str, Any]:
-        buffers = {policy_id: rows.to_state() for policy_id, rows in self._buffers.items()}
-        sizes, env_steps, is_multi = self._sizes
         return {
-            "rng": self._rng.bit_generator.state, "reader": self._reader.get_state(), "buffers": buffers,
-            "sizes": sizes, "env_steps": env_steps, "is_multi": is_multi,
-        }  # fmt: skip
+            "rng": self._rng.bit_generator.state,
+            "reader": self._reader.get_state(),
+            "buffers": {policy_id: rows.to_state() for policy_id, rows in self._buffers.items()},
+            "sizes": list(self._sizes),
+            "largest": list(self._largest),
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self._rng.bit_generator.state = state["rng"]
         self._reader.set_state(state["reader"])
         self._buffers = {policy_id: SampleBatch(rows["columns"]) for policy_id, rows in state["buffers"].items()}
-        self._sizes = dict(state["sizes"]), int(state["env_steps"]), bool(state["is_multi"])
+        self._sizes, self._largest = (
+            (dict(sizes), int(env_steps), bool(is_multi))
+            for sizes, env_steps, is_multi in (state["sizes"], state["largest"])
+        )
 
     def close(self) -> None:
         self._reader.close()

@@ -64,7 +64,7 @@ class UnitReader(InputReader):
     """Reads units, in order or shuffled anew for each epoch, and gives their rows as batches of a fixed size.
 
     Args:
-        units: of this reader, at least one of them with rows.
+        units: of this reader, at least one, each with rows.
         batch_rows: rows of a batch; None: each unit is a batch.
         shuffle_seed: of the order of the units; None: as they come.
         epochs: how often all rows are read; None: for ever.
@@ -76,7 +76,7 @@ class UnitReader(InputReader):
     def __init__(
         self, units: Sequence[Unit], batch_rows: int | None, shuffle_seed: int | None, epochs: int | None
     ) -> None:
-        self._units = [unit for unit in units if unit.size > 0]
+        self._units = list(units)
         self._batch_rows = batch_rows
         self._shuffle_seed = shuffle_seed
         self._epochs = epochs
@@ -191,7 +191,7 @@ class ParquetReader(UnitReader):
                 self._layouts[path] = layout
                 units += [Unit((path, group), 0, rows) for group, rows in enumerate(file.group_sizes())]
         units = share(units, shard, num_shards)
-        if not any(unit.size for unit in units):
+        if not units:
             raise OfflineError(
                 f"{paths}: the {len(self.files)} files hold no rows for shard {shard} of {num_shards}. Give files with "
                 "more rows, or fewer workers."
@@ -253,11 +253,9 @@ def share(units: Sequence[Unit], shard: int, num_shards: int) -> list[Unit]:
     units = [unit for unit in units if unit.size]
     if len(units) >= num_shards:
         return list(units[shard::num_shards])
-    return [
-        Unit(unit.source, unit.start + unit.size * shard // num_shards,
-             unit.start + unit.size * (shard + 1) // num_shards)
-        for unit in units
-    ]  # fmt: skip
+    bounds = [(unit.size * shard // num_shards, unit.size * (shard + 1) // num_shards) for unit in units]
+    parts = [Unit(of.source, of.start + a, of.start + b) for of, (a, b) in zip(units, bounds, strict=True)]
+    return [part for part in parts if part.size]
 
 
 def check_layout(

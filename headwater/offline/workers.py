@@ -167,7 +167,7 @@ class _Stage(InputReader):
         self._reader.set_state(state)
 
 
-def make_input(worker: Any, sampler: Callable[[], Batch] | None = None) -> OfflineInput | None:
+def make_input(worker: Any, sampler: Callable[[], Batch] | None = None, made: Any = None) -> OfflineInput | None:
     """A worker's input by its config; None where that is the env ("sampler").
 
     Read are input, input_config (batch_rows, shuffle, epochs; all of it for a callable), input_evaluation,
@@ -176,13 +176,15 @@ def make_input(worker: Any, sampler: Callable[[], Batch] | None = None) -> Offli
     Args:
         worker: a RolloutWorker, or what has its config, seed, worker_index, num_workers, policy_map, acting_chain.
         sampler: gives the next batch of the worker's env, for mixtures.
+        made: what a callable `input` gave, where it was called already.
     """
     config = worker.config
     spec = _setting(config, "input", SAMPLER)
     if spec == SAMPLER:
         return None
+    spec = spec if made is None else made
     settings = dict(_setting(config, "input_config", {}))
-    if not callable(spec):
+    if made is None and not callable(spec):
         unknown = sorted(settings.keys() - set(READER_SETTINGS))
         if unknown:
             raise ConfigError(f"input_config: {unknown[0]!r} is none of {', '.join(READER_SETTINGS)}.")
