@@ -30,8 +30,8 @@ class PolicyServerInput(ExternalEnv):
     mode "remote" ask the server for each action; those in mode "local" fetch the policy and send whole steps.
 
     Args:
-        context: the EnvContext that the env's creator got, or the context of an input; its "observation_space" and
-            "action_space" are taken where these are not given.
+        context: the EnvContext that the env's creator got, or the IOContext of an input; "observation_space" and
+            "action_space" are looked for in it, in its settings and in its config, where they are not given.
         address: where to listen. Any but this machine's own needs a token.
         port: 0 takes a free one, then in `port`.
         observation_space, action_space: of the agent; with several agents of each, or {agent id: space} with strings
@@ -185,10 +185,12 @@ class PolicyShelf:
 
 
 def _given(name: str, space: Any, context: Any) -> Any:
-    if space is None and isinstance(context, Mapping):
-        space = context.get(name)
-    if space is None:
-        space = getattr(context, name, None)
+    config = getattr(context, "config", None)
+    for place in (context, getattr(context, "settings", None), getattr(config, "env_config", None), config):
+        if space is None and isinstance(place, Mapping):
+            space = place.get(name)
+        if space is None:
+            space = getattr(place, name, None)
     if space is None:
         raise ConfigError(
             f"PolicyServerInput: {name} is missing. Give {name}=..., or set it in env_config: a server cannot know "

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from headwater.envs.env_context import EnvContext
 from headwater.errors import ConfigError, EnvError
 from headwater.serving.bodies import ARRAYS_TYPE, decode, encode
 from headwater.serving.policy_server import PolicyServerInput
@@ -143,6 +145,16 @@ def test_tokens(serve: Any) -> None:
 def test_an_address_that_others_reach_needs_a_token(address: str) -> None:
     with pytest.raises(ConfigError, match="token"):
         PolicyServerInput(address=address, port=0, observation_space=OBS, action_space=ACTIONS)
+
+
+@pytest.mark.parametrize("place", ["context", "settings", "env_config", "config"])
+def test_where_spaces_are_looked_for(place: str) -> None:
+    given = {"observation_space": OBS, "action_space": ACTIONS}
+    config = SimpleNamespace(env_config=given if place == "env_config" else {}, **(given if place == "config" else {}))
+    context: Any = SimpleNamespace(config=config, settings=given if place == "settings" else {})
+    server = PolicyServerInput(EnvContext(given) if place == "context" else context, port=0)
+    assert (server.observation_space, server.action_space) == (OBS, ACTIONS)
+    server.stop()
 
 
 def test_missing_spaces_and_a_port_in_use(serve: Any) -> None:
