@@ -31,8 +31,13 @@ def autoreset_mode(env: gymnasium.vector.VectorEnv, env_id: str) -> AutoresetMod
 
 
 def takes_reset_mask(env: gymnasium.vector.VectorEnv, mode: AutoresetMode) -> bool:
-    """Whether `reset(options={"reset_mask": ...})` resets single sub-envs. Others ignore the option and reset all."""
+    """Whether `reset(options={"reset_mask": ...})` resets single sub-envs. Others ignore the option and reset all.
+
+    An env that does can say so by an attribute `takes_reset_mask`.
+    """
     base = env.unwrapped
+    if getattr(base, "takes_reset_mask", False):
+        return True
     known = isinstance(base, (SyncVectorEnv, AsyncVectorEnv)) or _package(base) == "ale_py" or _is_envpool(base)
     return known or mode is AutoresetMode.DISABLED
 
@@ -43,8 +48,13 @@ def masked_reset_gives_rows(env: gymnasium.vector.VectorEnv) -> bool:
 
 
 def seed_argument(env: gymnasium.vector.VectorEnv, seeds: Sequence[int] | None) -> Any:
-    """Return what `reset` takes as its seed: one for each sub-env where it can, else the first for the whole."""
+    """Return what `reset` takes as its seed: one for each sub-env where it can, else the first for the whole.
+
+    An env that takes one for each can say so by an attribute `takes_seeds`.
+    """
     base = env.unwrapped
+    if seeds is not None and getattr(base, "takes_seeds", False):
+        return list(seeds)
     if seeds is None or _is_envpool(base):  # EnvPool takes its seed when it is made
         return None
     if isinstance(base, (SyncVectorEnv, AsyncVectorEnv)):
