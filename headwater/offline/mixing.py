@@ -12,8 +12,6 @@ from headwater.errors import ConfigError
 from headwater.offline.context import EndOfInput, OfflineError
 from headwater.offline.reader import InputReader
 
-_Sizes = tuple[dict[str, int], int, bool]  # rows by policy, env steps, whether of several policies
-
 
 class CallableReader(InputReader):
     """Reads from an object with `next()`, an iterator, or a function that gives batches.
@@ -117,8 +115,10 @@ def check_probabilities(probabilities: Mapping[Any, Any]) -> None:
 class ShuffledReader(InputReader):
     """Keeps rows of many batches, and gives random ones of them: neighbours in a file no longer are in a batch.
 
+    Once the buffer is full each batch that is read takes the place of as many random rows, which are the next batch.
+
     Args:
-        reader: gives the rows; each of its batches is answered by one of as many rows, once the buffer is full.
+        reader: gives the rows.
         buffer_size: rows to keep.
         seed: of the draws.
 
@@ -133,80 +133,111 @@ class ShuffledReader(InputReader):
         self._reader = reader
         self._size = buffer_size
         self._rng = np.random.default_rng(seed)
-        self._buffers: dict[str, SampleBatch] = {}
-        self._sizes: _Sizes = {}, 0, False  # of the last batch
-        self._largest = self._sizes
+        self._buffers: dict[str, _Rows] = {}
+        self._largest: tuple[dict[str, int], int, bool] = {}, 0, False  # batch: rows by policy, env steps, of several
 
     def next(self) -> Batch:
         while True:
             try:
                 batch = self._reader.next()
             except EndOfInput:
-                self._sizes = self._largest  # the last batch may have been a small rest
-                return self._drawn() if self._buffers else self._end()
-            self._add(batch)
-            if sum(rows.num_rows for rows in self._buffers.values()) >= self._size:
-                return self._drawn()
-
-    def _end(self) -> Batch:
-        raise EndOfInput("All rows were read and given.")
-
-    def _add(self, batch: Batch) -> None:
-        is_multi = isinstance(batch, MultiAgentBatch)
-        parts = batch.policy_batches if isinstance(batch, MultiAgentBatch) else {DEFAULT_POLICY_ID: batch}
-        sizes = {}
-        for policy_id, rows in parts.items():
-            assert isinstance(rows, SampleBatch)
-            sizes[policy_id] = rows.num_rows
-            kept = self._buffers.get(policy_id)
-            if kept is not None and kept.keys() != rows.keys():  # sources differ in what else they recorded
-                common = [name for name in kept if name in rows]
-                kept, rows = (SampleBatch({name: of[name] for name in common}) for of in (kept, rows))
-            self._buffers[policy_id] = rows if kept is None else SampleBatch.concat_samples([kept, rows])
-        self._sizes = sizes, batch.count, is_multi
-        if sum(sizes.values()) >= sum(self._largest[0].values()):
-            self._largest = self._sizes
-
-    def _drawn(self) -> Batch:
-        sizes, env_steps, is_multi = self._sizes
-        parts = {}
-        for policy_id, rows in list(self._buffers.items()):
-            count = min(sizes.get(policy_id, 0), rows.num_rows)
-            if not count:
+                if not self._buffers:
+                    raise
+                return self._rest()
+            is_multi = isinstance(batch, MultiAgentBatch)
+            parts = batch.policy_batches if isinstance(batch, MultiAgentBatch) else {DEFAULT_POLICY_ID: batch}
+            rows = {policy_id: part for policy_id, part in parts.items() if isinstance(part, SampleBatch)}
+            sizes = {policy_id: part.num_rows for policy_id, part in rows.items()}
+            if sum(sizes.values()) >= sum(self._largest[0].values()):
+                self._largest = sizes, batch.count, is_multi
+            if self._num_rows + sum(sizes.values()) <= self._size:
+                for policy_id, part in rows.items():
+                    self._buffers.setdefault(policy_id, _Rows()).add(part)
                 continue
-            order = self._rng.permutation(rows.num_rows)
-            parts[policy_id] = SampleBatch({name: column[order[:count]] for name, column in rows.items()})
-            rest = np.sort(order[count:])
-            if len(rest):
-                self._buffers[policy_id] = SampleBatch({name: column[rest] for name, column in rows.items()})
-            else:
+            drawn = {
+                policy_id: self._buffers.setdefault(policy_id, _Rows()).exchange(part, self._rng)
+                for policy_id, part in rows.items()
+            }
+            return MultiAgentBatch(drawn, batch.count) if is_multi else drawn[DEFAULT_POLICY_ID]
+
+    @property
+    def _num_rows(self) -> int:
+        return sum(rows.num_rows for rows in self._buffers.values())
+
+    def _rest(self) -> Batch:
+        """A batch out of the buffer alone."""
+        sizes, env_steps, is_multi = self._largest
+        drawn = {}
+        for policy_id, rows in list(self._buffers.items()):
+            drawn[policy_id] = rows.take(max(1, sizes.get(policy_id, 0)), self._rng)
+            if not rows.num_rows:
                 del self._buffers[policy_id]
-        if not parts:  # what is left is of policies that the last batch had no rows of
-            parts, self._buffers = self._buffers, {}
-        if is_multi:
-            return MultiAgentBatch(parts, env_steps)
-        return parts[DEFAULT_POLICY_ID]
+        return MultiAgentBatch(drawn, env_steps) if is_multi else drawn[DEFAULT_POLICY_ID]
 
     def get_state(self) -> dict[str, Any]:
         return {
             "rng": self._rng.bit_generator.state,
             "reader": self._reader.get_state(),
-            "buffers": {policy_id: rows.to_state() for policy_id, rows in self._buffers.items()},
-            "sizes": list(self._sizes),
+            "buffers": {policy_id: rows.joined().to_state() for policy_id, rows in self._buffers.items()},
             "largest": list(self._largest),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self._rng.bit_generator.state = state["rng"]
         self._reader.set_state(state["reader"])
-        self._buffers = {policy_id: SampleBatch(rows["columns"]) for policy_id, rows in state["buffers"].items()}
-        self._sizes, self._largest = (
-            (dict(sizes), int(env_steps), bool(is_multi))
-            for sizes, env_steps, is_multi in (state["sizes"], state["largest"])
-        )
+        self._buffers = {}
+        for policy_id, rows in state["buffers"].items():
+            self._buffers[policy_id] = _Rows()
+            self._buffers[policy_id].add(SampleBatch(rows["columns"]))
+        sizes, env_steps, is_multi = state["largest"]
+        self._largest = dict(sizes), int(env_steps), bool(is_multi)
 
     def close(self) -> None:
         self._reader.close()
+
+
+class _Rows:
+    """Rows of one policy, in arrays of their own."""
+
+    def __init__(self) -> None:
+        self._pieces: list[SampleBatch] = []
+
+    @property
+    def num_rows(self) -> int:
+        return sum(piece.num_rows for piece in self._pieces)
+
+    def add(self, rows: SampleBatch) -> None:
+        self._pieces.append(rows.copy())
+
+    def joined(self) -> SampleBatch:
+        """All rows; where sources differ in what else they recorded, the columns that all have."""
+        if len(self._pieces) > 1:
+            common = [name for name in self._pieces[0] if all(name in piece for piece in self._pieces)]
+            alike = [SampleBatch({name: piece[name] for name in common}) for piece in self._pieces]
+            self._pieces = [SampleBatch.concat_samples(alike)]
+        return self._pieces[0]
+
+    def exchange(self, rows: SampleBatch, rng: np.random.Generator) -> SampleBatch:
+        """As many random rows, whose places the new ones take."""
+        kept = self.joined() if self._pieces else rows
+        fits = kept.keys() == rows.keys() and all(kept[name].shape[1:] == rows[name].shape[1:] for name in kept)
+        if not (fits and self._pieces and kept.num_rows >= rows.num_rows):
+            self.add(rows)
+            return self.take(rows.num_rows, rng)
+        places = rng.choice(kept.num_rows, rows.num_rows, replace=False)
+        drawn = SampleBatch({name: column[places] for name, column in kept.items()})
+        for name, column in kept.items():
+            column[places] = rows[name]
+        return drawn
+
+    def take(self, count: int, rng: np.random.Generator) -> SampleBatch:
+        """Random rows, which then are no longer here."""
+        kept = self.joined()
+        order = rng.permutation(kept.num_rows)
+        drawn, left = (SampleBatch({name: of[rows] for name, of in kept.items()})
+                       for rows in (order[:count], np.sort(order[count:])))  # fmt: skip
+        self._pieces = [left] if left.num_rows else []
+        return drawn
 
 
 def callable_source(make: Callable[[Any], Any], context: Any) -> InputReader:
