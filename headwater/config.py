@@ -5,6 +5,7 @@ The names are those of the RLlib 1.x line; `settings/former.py` says what became
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -34,7 +35,7 @@ Schedule = Annotated[Any, BeforeValidator(check_schedule)]
 
 _SET_BY_EVALUATION = {
     "batch_mode", "rollout_fragment_length", "in_evaluation", "evaluation_config", "evaluation_interval",
-    "evaluation_num_episodes", "custom_eval_function",
+    "evaluation_num_episodes", "custom_eval_function", "input", "output",
 }  # fmt: skip
 # A policy evaluated with others of these would be another policy, or in a world that it was not trained for.
 _AS_IN_TRAINING = {"env", "model", "observation_filter", "normalize_actions", "action_mask_from_info"}
@@ -220,6 +221,53 @@ class TrainerConfig(Settings):
         "run.",
     )
 
+    # Experience from elsewhere.
+    input: Annotated[Any, BeforeValidator(values.check_input)] = Field(
+        default="sampler",
+        description="Where experience comes from: 'sampler', the env; a file, directory, glob or list of Parquet "
+        "files; 'minari:ID'; {source: share}; or a function of an IOContext that gives an InputReader or external env.",
+        json_schema_extra={"kind": "'sampler' | path | [path, ...] | 'minari:ID' | {source: share} | callable"},
+    )
+    input_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="How files are read: batch_rows, shuffle (true), epochs (for ever); any keys for a function's own "
+        "reader.",
+    )
+    input_evaluation: list[Any] = Field(
+        default_factory=list,
+        description="Off-policy estimates of the policy from what is read: 'is' (importance sampling), 'wis' "
+        "(weighted), or classes; into the result's off_policy_estimator.",
+        json_schema_extra={"kind": "['is', 'wis', class, ...]"},
+    )
+    postprocess_inputs: Bool = Field(
+        default=False,
+        description="Compute the advantages of all rows that are read anew; false: only of those that have none.",
+    )
+    shuffle_buffer_size: Int = Field(
+        default=0, ge=0, description="Rows that are read ahead, from which batches are drawn; 0: in the files' order."
+    )
+    observation_space: Annotated[Any, BeforeValidator(values.check_space)] = Field(
+        default=None,
+        description="Of the agents, where experience comes from elsewhere and there is no env to ask.",
+        json_schema_extra={"kind": "Space | None"},
+    )
+    action_space: Annotated[Any, BeforeValidator(values.check_space)] = Field(
+        default=None, description="Likewise.", json_schema_extra={"kind": "Space | None"}
+    )
+    output: Annotated[Any, BeforeValidator(values.check_output)] = Field(
+        default=None,
+        description="Where all that is sampled is written: a directory or 'logdir' (Parquet), 'minari:ID', or a "
+        "function of an IOContext that gives an OutputWriter; None: nowhere.",
+        json_schema_extra={"kind": "path | 'logdir' | 'minari:ID' | callable | None"},
+    )
+    output_config: dict[str, Any] = Field(default_factory=dict, description="Further arguments of the writer.")
+    output_compress_columns: list[str] = Field(
+        default_factory=lambda: ["obs", "new_obs"], description="Columns that are compressed hardest."
+    )
+    output_max_file_size: Int = Field(
+        default=64 * 1024 * 1024, ge=1, description="Bytes after which a new file begins, about."
+    )
+
     # Several agents.
     multiagent: MultiAgentConfig = Field(
         default_factory=MultiAgentConfig, description="Policies, who is played by which, and which learn. Merged."
@@ -361,6 +409,12 @@ class TrainerConfig(Settings):
             text = "'native' gives the infos of all envs at once, which action_mask_from_info does not read: set 'sync'"
             problems.append(Problem("vectorization", text))
         problems += self._multi_agent_problems()
+        if self.input == "sampler":
+            problems += [
+                Problem(key, "is read with an `input` only: leave it out, or say what to read")
+                for key in ("input_config", "input_evaluation", "postprocess_inputs", "shuffle_buffer_size")
+                if self[key]
+            ]
         if self.acting == "numpy" and self.device.startswith("cuda"):
             problems.append(Problem("acting", "'numpy' reads the weights in main memory: it needs device 'cpu'"))
         if self.num_workers == 0 and self.num_cpus_per_worker != 1:
@@ -432,7 +486,10 @@ class TrainerConfig(Settings):
 
     def for_evaluation(self) -> Self:
         """The config that evaluation samplers see: evaluation_config merged in, whole episodes, in_evaluation true."""
-        fixed = {"batch_mode": "complete_episodes", "rollout_fragment_length": 1, "in_evaluation": True}
+        fixed = {
+            "batch_mode": "complete_episodes", "rollout_fragment_length": 1, "in_evaluation": True,
+            "input": "sampler", "output": None,
+        }  # fmt: skip
         return type(self)(**(merged_values(plain(self), self.evaluation_config) | fixed))
 
     def checkpoint_score(self) -> tuple[str, Literal["max", "min"]]:
@@ -460,7 +517,7 @@ class TrainerConfig(Settings):
     def references(self) -> dict[str, str]:
         """The settings that name code to import, as `module:name`, by their path; the env's among them."""
         named = {path: owner.get(name) for path, owner, name in self._naming_code()} | {"env": self.env}
-        return {path: value for path, value in named.items() if isinstance(value, str) and ":" in value}
+        return {path: str(value) for path, value in named.items() if _names_code(path, value)}
 
     def resolved(self) -> Self:
         """A copy that has what `references` names itself, imported; the env's creator resolves its own.
@@ -473,8 +530,8 @@ class TrainerConfig(Settings):
         twin = self.copy()
         for _, owner, name in twin._naming_code():
             value = owner.get(name)
-            if isinstance(value, str) and ":" in value:
-                owner[name] = resolve_reference(value)
+            if _names_code(name, value):
+                owner[name] = resolve_reference(str(value))
         return twin
 
     def _naming_code(self) -> list[tuple[str, Settings | dict[str, Any], str]]:
@@ -485,6 +542,15 @@ class TrainerConfig(Settings):
             ("model.custom_action_dist", self.model, "custom_action_dist"),
             ("model.custom_preprocessor", self.model, "custom_preprocessor"),
             ("evaluation_config.callbacks", self.evaluation_config, "callbacks"),
+            ("input", self, "input"),
+            ("output", self, "output"),
             ("multiagent.policy_mapping_fn", self.multiagent, "policy_mapping_fn"),
             ("multiagent.observation_fn", self.multiagent, "observation_fn"),
         ]
+
+
+def _names_code(setting: str, value: Any) -> bool:
+    """Whether a setting's value is `module:name`; of files only what cannot be a path or a dataset's name."""
+    if not (isinstance(value, str) and ":" in value):
+        return False
+    return setting not in ("input", "output") or bool(re.fullmatch(r"(?!minari:)[\w.]+:[A-Za-z_][\w.]*", value))

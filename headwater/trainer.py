@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,6 +18,7 @@ from headwater.callbacks import make_callbacks
 from headwater.checkpoint import load_checkpoint
 from headwater.config import TrainerConfig, merge_config
 from headwater.data.sample_batch import DEFAULT_POLICY_ID
+from headwater.envs.no_env import NO_ENV, NoEnv
 from headwater.envs.space_json import space_from_json, space_to_json
 from headwater.errors import CheckpointError, ConfigError, TrainingError
 from headwater.evaluation import evaluate_trainer
@@ -91,7 +93,11 @@ class Trainer(Trainable):
         merged = merge_config(self._default_config, config)
         if env is not None:
             merged.env = env
-        self._env_id = self._register_if_needed(merged.env)
+        if merged.env is None and merged.input != "sampler":
+            self._env_id = NO_ENV
+            self.env_creator: Callable[[Any], Any] = partial(_no_env, merged)
+        else:
+            self._env_id = self._register_if_needed(merged.env)
         try:
             self.setup(merged)
         except BaseException:
@@ -148,6 +154,7 @@ class Trainer(Trainable):
             policy_class=policy_class,
             trainer_config=config,
             num_workers=num_workers,
+            logdir=self.logdir if config.output == "logdir" else None,
             env_id=self._env_id,
             callbacks=callbacks,
         )
@@ -470,6 +477,10 @@ class Trainer(Trainable):
 
     def __repr__(self) -> str:
         return f"<{self._name} on {self._env_id!r}, iteration {self.iteration}>"
+
+
+def _no_env(config: TrainerConfig, context: Any) -> NoEnv:
+    return NoEnv(config.observation_space, config.action_space)
 
 
 def _of(policy_id: str) -> str:

@@ -71,8 +71,8 @@ class Poll(NamedTuple):
 class BaseEnv(ABC):
     """Many envs of many agents.
 
-    The loop of its user: `start_episodes(seeds)`; then for ever `poll()`, `try_reset(env_id)` where an episode ended, and
-    `send_actions(...)`.
+    The loop of its user: `start_episodes(seeds)`; then for ever `poll()`, `try_reset(env_id)` where an episode ended,
+    and `send_actions(...)`.
 
     Attributes:
         env_id: the name for messages.

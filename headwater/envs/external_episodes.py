@@ -386,7 +386,7 @@ class ExternalEpisodes:
     def _poll(self) -> Poll:
         poll = poll_of_start({})
         for episode_id, reason in self._lost.items():
-            poll.obs[episode_id] = LostEpisode(reason)  # type: ignore[assignment]
+            poll.obs[episode_id] = LostEpisode(reason)
         self._lost.clear()
         for episode_id in list(self._ready):
             episode = self._episodes[episode_id]

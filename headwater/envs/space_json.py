@@ -182,3 +182,8 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], spaces.Space[Any]]] = {
     "Dict": _read_dict,
     "Tuple": lambda description: spaces.Tuple([space_from_json(part) for part in description["spaces"]]),
 }
+
+
+def as_space(value: Any) -> Any:
+    """A space as it is, one of a stored config read; None stays None."""
+    return space_from_json(value) if isinstance(value, Mapping) and not isinstance(value, spaces.Space) else value

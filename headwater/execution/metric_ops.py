@@ -133,6 +133,7 @@ class CollectMetrics:
         else:
             self._history.extend(new[-self.min_history :] if self.min_history > 0 else [])
         result = summarize_episodes(window, new, perf)
+        result["off_policy_estimator"] = local.get_estimates()
         result["episodes_total"] = self._episodes_total
         result["num_healthy_workers"] = len(remotes)
         result["timesteps_total"] = metrics.counters[STEPS_SAMPLED_COUNTER]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.data.sample_batch import Batch
+from headwater.envs.space_json import as_space
 from headwater.errors import HeadwaterError
 
 
@@ -47,12 +48,12 @@ class IOContext:
     @property
     def observation_space(self) -> Any:
         """The setting of that name."""
-        return None if self.config is None else self.config["observation_space"]
+        return None if self.config is None else as_space(self.config["observation_space"])
 
     @property
     def action_space(self) -> Any:
         """The setting of that name."""
-        return None if self.config is None else self.config["action_space"]
+        return None if self.config is None else as_space(self.config["action_space"])
 
     @property
     def shard(self) -> int:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from headwater.config import DEFAULT_POLICY_ID, PolicySpec, TrainerConfig
 from headwater.envs.base_env import AGENT_ID, BaseEnv
-from headwater.envs.space_json import space_from_json
+from headwater.envs.space_json import as_space
 from headwater.errors import ConfigError
 from headwater.policy.policy import Policy
 from headwater.registry import resolve_reference
@@ -47,8 +47,8 @@ def single_policy(
     return {
         policy_id: ResolvedPolicy(
             _class_of(spec, policy_class, policy_id),
-            _space(spec.observation_space) or env.observation_space,
-            _space(spec.action_space) or env.action_space,
+            as_space(spec.observation_space) or env.observation_space,
+            as_space(spec.action_space) or env.action_space,
             config.for_policy(policy_id),
         )
     }
@@ -66,7 +66,7 @@ def resolve_policies(
     resolved = {}
     for policy_id in sorted(policies):
         spec = policies[policy_id]
-        observation_space, action_space = _space(spec.observation_space), _space(spec.action_space)
+        observation_space, action_space = as_space(spec.observation_space), as_space(spec.action_space)
         if observation_space is None or action_space is None:
             agents = _agents_of(policy_id, env, mapping)
             if observation_space is None:
@@ -130,10 +130,6 @@ def _class_of(spec: PolicySpec, policy_class: type[Policy], policy_id: str) -> t
     if not (isinstance(cls, type) and issubclass(cls, Policy)):
         raise ConfigError(f"multiagent.policies.{policy_id}: its policy_class {cls!r} does not derive from Policy.")
     return cls
-
-
-def _space(space: Any) -> Any:
-    return space_from_json(space) if isinstance(space, Mapping) and "type" in space else space
 
 
 def _agents_of(policy_id: str, env: BaseEnv, mapping: Callable[..., str]) -> list[Any]:

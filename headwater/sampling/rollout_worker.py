@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from headwater.data.sample_batch import DEFAULT_POLICY_ID, Batch, MultiAgentBatc
 from headwater.envs.adapters import make_env
 from headwater.envs.base_env import AGENT_ID, BaseEnv
 from headwater.envs.env_context import EnvContext
+from headwater.envs.external_env import ExternalEnv
 from headwater.envs.nested import make_gather
 from headwater.envs.vector_env import VectorEnv
 from headwater.errors import CheckpointError, ConfigError, TrainingError
@@ -37,6 +38,9 @@ from headwater.sampling.preprocessors import get_action_adapter
 from headwater.sampling.sampler import VectorSampler, episode_seeds
 from headwater.sampling.trajectory import Trajectory
 
+if TYPE_CHECKING:
+    from headwater.offline import OfflineInput, OfflineOutput
+
 TRAINING, EVALUATION = 0, 1  # purposes: they keep the random numbers of the two apart
 
 
@@ -52,6 +56,7 @@ class RolloutWorker:
         worker_index: 0 for the local worker.
         num_workers: remote workers of the run.
         callbacks: an instance; default: made from the config.
+        log_dir: the run's directory, for `output`.
 
     Example:
         >>> from headwater.algorithms.ppo.ppo import PPOConfig, get_policy_class
@@ -77,6 +82,7 @@ class RolloutWorker:
         worker_index: int = 0,
         num_workers: int = 0,
         callbacks: DefaultCallbacks | None = None,
+        log_dir: str | Path | None = None,
     ) -> None:
         self.config = config
         self.env_id = env_id
@@ -88,6 +94,13 @@ class RolloutWorker:
         key = (self.seed, EVALUATION if config.in_evaluation else TRAINING)
         first = max(0, worker_index - 1) * config.num_envs_per_worker
         indices = range(first, first + config.num_envs_per_worker)
+        made_input = self._call_input()
+        if isinstance(made_input, ExternalEnv):  # as the 1.x line gives a policy server
+            external = made_input
+
+            def env_creator(context: EnvContext) -> Any:
+                return external
+
         self.env: VectorEnv | BaseEnv = make_env(
             env_creator,
             env_id,
@@ -100,6 +113,7 @@ class RolloutWorker:
         try:
             self._make_policies(policy_class)
             self.sampler = self._make_sampler(key)
+            self.input, self.output = self._open_files(made_input, log_dir)
             if hasattr(self._source, "attach"):
                 self._source.attach(self)
         except BaseException:
@@ -151,6 +165,32 @@ class RolloutWorker:
             env, chain.policy, chain.encoder, chain.obs_filter, chain.action_adapter, self._configs[policy_id], **common
         )
 
+    def _call_input(self) -> Any:
+        """What a function given as `input` makes, which is an external env, a reader, or anything with `next()`."""
+        if not callable(self.config.input):
+            return None
+        from headwater.offline import IOContext
+
+        settings = self.config.input_config
+        return self.config.input(
+            IOContext(self.config, self.worker_index, self.num_workers, None, settings, self._sample)
+        )
+
+    def _open_files(self, made_input: Any, log_dir: Any) -> tuple[OfflineInput | None, OfflineOutput | None]:
+        config = self.config
+        reads = config.input != "sampler" and not isinstance(made_input, ExternalEnv)
+        if not reads and config.output is None:
+            return None, None
+        from headwater.offline import make_input, make_output
+
+        output = make_output(self, log_dir)
+        try:
+            return make_input(self, self._sample, made_input) if reads else None, output
+        except BaseException:
+            if output is not None:
+                output.close()
+            raise
+
     @property
     def _source(self) -> Any:
         """The external env behind the adapter, where there is one."""
@@ -159,7 +199,7 @@ class RolloutWorker:
     # Experience.
 
     def sample(self) -> Batch:
-        """Step the envs for one fragment and postprocess it.
+        """Step the envs for one fragment and postprocess it; or read as much, where `input` says so.
 
         Returns:
             A SampleBatch of at least `rollout_fragment_length * num_envs` rows, sampled with the present weights. Rows
@@ -167,7 +207,11 @@ class RolloutWorker:
         """
         if hasattr(self._source, "on_sample"):
             self._source.on_sample(self)
-        batch = self._sample()
+        batch = self._sample() if self.input is None else self.input.next()
+        if self.output is not None:
+            self.output.write(batch)
+            for part in batch.as_multi_agent().policy_batches.values():
+                part.pop(SampleBatch.NEW_OBS, None)  # for the files only: on-policy losses do not read it
         self.callbacks.on_sample_end(worker=self, samples=batch)
         return batch
 
@@ -199,6 +243,8 @@ class RolloutWorker:
     def _postprocess(self, policy_id: str, trajectory: Trajectory) -> SampleBatch:
         policy = self.policy_map[policy_id]
         policy.postprocess_trajectory(trajectory)
+        if self.output is not None:
+            trajectory.add(SampleBatch.NEW_OBS, trajectory.new_obs())
         batch = trajectory.to_batch()
         if self._watch_postprocess:
             for piece in batch.split_by_episode():
@@ -387,6 +433,10 @@ class RolloutWorker:
         """The episodes that ended since the last call."""
         return self.sampler.get_metrics()
 
+    def get_estimates(self) -> dict[str, dict[str, float]]:
+        """{estimator: numbers} of the policy from what was read since the last call; {} where nothing is read."""
+        return {} if self.input is None else self.input.get_estimates()
+
     def perf_stats(self) -> dict[str, float]:
         """Mean milliseconds per step of all envs since the last call: env, observations, inference, actions."""
         return self.sampler.perf_stats()
@@ -405,6 +455,7 @@ class RolloutWorker:
             "policies": {policy_id: policy.get_state() for policy_id, policy in self.policy_map.items()},
             "filters": {policy_id: obs_filter.get_state() for policy_id, obs_filter in self.filters.items()},
             "sampler": self.sampler.get_state(),
+            "input": None if self.input is None else self.input.get_state(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> bool:
@@ -425,11 +476,13 @@ class RolloutWorker:
         for policy_id, filter_state in state["filters"].items():
             self.filters[policy_id].set_state(filter_state)
         self.global_vars = dict(state["global_vars"])
+        if self.input is not None and state["input"] is not None:
+            self.input.set_state(state["input"])
         return self.sampler.set_state(state["sampler"])
 
     def save(self) -> dict[str, Any]:
         """What other workers need of this one: policies and filters, without the sampler's own episodes."""
-        return {name: value for name, value in self.get_state().items() if name != "sampler"}
+        return {name: value for name, value in self.get_state().items() if name not in ("sampler", "input")}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over another worker's `save()`."""
@@ -453,7 +506,10 @@ class RolloutWorker:
         }
 
     def stop(self) -> None:
-        """Close the envs."""
+        """Close envs and files."""
+        for files in (self.output, self.input):
+            if files is not None:
+                files.close()
         self._close_env()
 
     def _close_env(self) -> None:

@@ -50,6 +50,7 @@ class WorkerSet:
             validate_env=validate_env,
             num_workers=num_workers,
             callbacks=callbacks,
+            log_dir=logdir,
         )
 
     def local_worker(self) -> RolloutWorker:

@@ -22,7 +22,6 @@ def _called(name: str) -> str:
 _ATARI = "Wrap the env: gymnasium.wrappers.AtariPreprocessing, gymnasium.wrappers.FrameStackObservation."
 _VIDEO = "Videos: headwater evaluate CHECKPOINT --record, or gymnasium.wrappers.RecordVideo around the env."
 _RESOURCES = "Remote samplers and their resources are"
-_OFFLINE = "Reading and writing experience files is"
 
 MODEL: dict[str, str] = {
     **{key: _replaced(_ATARI) for key in ("framestack", "dim", "grayscale")},
@@ -87,13 +86,6 @@ COMMON: dict[str, str] = {
         key: _not_yet(_RESOURCES)
         for key in (
             "num_gpus_per_worker", "custom_resources_per_worker", "memory_per_worker", "object_store_memory_per_worker",
-        )
-    },
-    **{
-        key: _not_yet(_OFFLINE)
-        for key in (
-            "input", "input_config", "input_evaluation", "postprocess_inputs", "shuffle_buffer_size", "output",
-            "output_config", "output_compress_columns", "output_max_file_size",
         )
     },
     "replay_sequence_length": _not_yet("Replay is"),

@@ -5,6 +5,7 @@ A `ValueError` becomes part of the one `ConfigError` that names the setting.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -109,6 +110,35 @@ def check_callbacks(value: Any) -> Any:
             f"must be a DefaultCallbacks class or instance, or its 'module:Class', but {shown(value)} came"
         )
     return value
+
+
+def check_input(value: Any) -> Any:
+    if isinstance(value, str) and value or callable(value) or hasattr(value, "next"):
+        return value
+    if isinstance(value, Mapping) and value:
+        return {str(source): as_float(share) for source, share in value.items()}
+    if isinstance(value, list | tuple) and value:
+        return [str(path) for path in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise ValueError(
+        f"must be 'sampler', a path or glob, a list of them, 'minari:ID', {{source: share}} or a function, but "
+        f"{shown(value)} came"
+    )
+
+
+def check_output(value: Any) -> Any:
+    if value is None or isinstance(value, str) and value or callable(value) or hasattr(value, "write"):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise ValueError(f"must be a directory, 'logdir', 'minari:ID', a function or null, but {shown(value)} came")
+
+
+def check_space(value: Any) -> Any:
+    if value is None or hasattr(value, "sample") or isinstance(value, Mapping) and "type" in value:
+        return value
+    raise ValueError(f"must be a gymnasium space or null, but {shown(value)} came")
 
 
 def check_bool_or_auto(value: Any) -> bool | str:

@@ -64,6 +64,9 @@ class FakeWorker:
         episodes, self._episodes = self._episodes, []
         return episodes
 
+    def get_estimates(self) -> dict[str, dict[str, float]]:
+        return {}
+
     def perf_stats(self) -> dict[str, float]:
         return {"mean_env_wait_ms": 1.0 + self.index, "mean_inference_ms": 2.0}
 

@@ -95,6 +95,9 @@ class Episodes:
     def perf_stats(self):
         return {}
 
+    def get_estimates(self):
+        return {}
+
 
 def collect(workers, op, *rewards):
     workers.pending = [RolloutMetrics(1, float(r)) for r in rewards]
