@@ -24,7 +24,7 @@ def is_path(target: str) -> bool:
 def dataset_directory(target: str | Path) -> Path:
     """The directory of a dataset, given by its path or by its id below Minari's own root; it need not exist."""
     if isinstance(target, Path) or is_path(target):
-        return Path(target).expanduser()
+        return Path(target).expanduser().absolute()  # some of Minari fails with relative ones
     datasets = require("minari.storage.datasets_root_dir", "offline")
     return Path(datasets.get_dataset_path(target.removeprefix(PREFIX)))
 

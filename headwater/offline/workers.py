@@ -19,7 +19,7 @@ from headwater.errors import ConfigError
 from headwater.offline.context import IOContext
 from headwater.offline.episodes import StepCounter
 from headwater.offline.estimators import OffPolicyEstimator, make_estimators
-from headwater.offline.mixing import ShuffledReader
+from headwater.offline.mixing import CallableReader, ShuffledReader
 from headwater.offline.postprocessing import postprocess_as_needed
 from headwater.offline.reader import InputReader
 from headwater.offline.sources import SAMPLER, expected_shapes, make_reader, make_writer
@@ -182,7 +182,8 @@ def make_input(worker: Any, sampler: Callable[[], Batch] | None = None, made: An
     spec = _setting(config, "input", SAMPLER)
     if spec == SAMPLER:
         return None
-    spec = spec if made is None else made
+    if made is not None:
+        spec = made if isinstance(made, InputReader) else CallableReader(made)
     settings = dict(_setting(config, "input_config", {}))
     if made is None and not callable(spec):
         unknown = sorted(settings.keys() - set(READER_SETTINGS))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headwater import PPOTrainer
 from headwater.data.sample_batch import MultiAgentBatch, SampleBatch
 from headwater.errors import ConfigError
 from headwater.offline import OfflineError, OfflineInput, OutputWriter, make_input, make_output, postprocess
@@ -231,6 +232,29 @@ def test_a_full_disk_costs_rows_and_one_warning(tmp_path: Path, caplog: pytest.L
     assert (output.num_errors, output.num_rows_lost) == (3, sum(batch.count for batch in batches))
     assert caplog.text.count("could not be written") == 1
     worker.stop()
+
+
+def test_what_a_function_gave_already_is_not_called_again() -> None:
+    worker = make_worker()
+    batch = sample(worker)
+    source = make_input(view(worker, input=lambda context: None), made=lambda: batch)
+    assert source is not None and source.next() is batch
+    worker.stop()
+
+
+def test_a_trainer_writes_and_another_learns_from_what_it_wrote(tmp_path: Path) -> None:
+    common = {"num_envs_per_worker": 4, "train_batch_size": 512, "seed": 0}
+    with PPOTrainer({**common, "output": str(tmp_path)}, env="CartPole-v1", logger_creator=False) as trainer:
+        for _ in range(3):
+            trainer.train()
+    [path] = tmp_path.glob("output-*.parquet")
+    rows = ParquetReader(path, batch_rows=None, epochs=1)
+    assert sum(batch.count for batch in rows) >= 3 * 512
+    reading = {**common, "input": str(path), "input_evaluation": ["is", "wis"], "shuffle_buffer_size": 1024}
+    with PPOTrainer(reading, env="CartPole-v1", logger_creator=False) as trainer:
+        result = trainer.train()
+        assert np.isfinite(result["info"]["learner"]["default_policy"]["total_loss"])
+        assert result["timesteps_this_iter"] >= 512
 
 
 def test_several_policies_by_setting(tmp_path: Path) -> None:
