@@ -26,7 +26,8 @@ class EnvPoolVectorEnv(gymnasium.vector.VectorEnv):
     """N envs of EnvPool's, stepped by its threads.
 
     After an episode's end the row of that step is its last one, with the final observation; the next step resets the
-    env, whatever the action. A reset with seeds makes the pool anew, which makes runs repeat.
+    env, whatever the action. An end in the very step of the time limit counts as a cut: EnvPool does not tell them
+    apart. A reset with seeds makes the pool anew, which makes runs repeat.
 
     Args:
         task_id: EnvPool's id, e.g. "Pong-v5".
@@ -60,9 +61,9 @@ class EnvPoolVectorEnv(gymnasium.vector.VectorEnv):
         self._settings = {**kwargs, "num_envs": num_envs}
         self._check()
         try:
+            pool_spec = self._envpool.make_spec(task_id, **self._settings)
             with warnings.catch_warnings():  # of bounds that float32 cannot hold
                 warnings.simplefilter("ignore", UserWarning)
-                pool_spec = self._envpool.make_spec(task_id, **self._settings)
                 self.single_observation_space = pool_spec.gymnasium_observation_space
                 self.single_action_space = pool_spec.gymnasium_action_space
         except Exception as error:
@@ -130,6 +131,9 @@ class EnvPoolVectorEnv(gymnasium.vector.VectorEnv):
         self._pool = self._envpool.make_gymnasium(
             self.task_id, **self._settings, seed=[one % _SEED_LIMIT for one in seeds]
         )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            self._pool.observation_space  # noqa: B018  (it is made here, and kept)
 
     def _check(self) -> None:
         known = self._envpool.list_all_envs()
