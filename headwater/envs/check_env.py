@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -149,11 +148,10 @@ def _is_env(thing: Any) -> bool:
 
 def _prepared(env: Any, findings: Findings) -> Any:
     """The env as the library would take it."""
-    module = sys.modules.get("pettingzoo")
-    if module is not None and isinstance(env, (module.AECEnv, module.ParallelEnv)):
-        from headwater.envs.pettingzoo import from_pettingzoo
+    if not isinstance(env, gymnasium.Env):
+        from headwater.envs.foreign import as_known_env
 
-        return findings.call("not-made", lambda: from_pettingzoo(env))
+        env = findings.call("not-made", lambda: as_known_env(env, type(env).__name__))
     outer = env
     while isinstance(outer, gymnasium.Wrapper):  # gymnasium.make's own checks would only come first
         if isinstance(outer.env, gymnasium.wrappers.PassiveEnvChecker):
