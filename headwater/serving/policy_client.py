@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -79,7 +79,7 @@ class PolicyClient:
         self._local: dict[str, Any] = {}
         self._paid: dict[str, dict[str, Any]] = {}  # mode remote: what is told with the next request
         self._error: HeadwaterError | None = None
-        self._updater: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._sender: Any = None
         self._copy: Any = None
         self._calls = Calls(address, token, reconnect_s)
@@ -87,6 +87,7 @@ class PolicyClient:
             self._read_info()
             if inference_mode == "local":
                 self._begin_local(seed, max_unsent_steps)
+            self._begin_thread(self._say_alive)
         except BaseException:
             self.close()
             raise
@@ -222,8 +223,8 @@ class PolicyClient:
         self._calls.closed.set()
         if self._sender is not None:
             self._sender.join()
-        if self._updater is not None:
-            self._updater.join(timeout=5.0)
+        for thread in self._threads:
+            thread.join(timeout=5.0)
         self._calls.close()
 
     def __enter__(self) -> Self:
@@ -246,6 +247,7 @@ class PolicyClient:
         self.observation_space = _spaces_from_json(info["observation_space"])
         self.action_space = _spaces_from_json(info["action_space"])
         self._max_body_bytes = int(info["max_body_bytes"])
+        self._client_timeout_s = float(info["client_timeout_s"])
 
     def _begin_local(self, seed: int | None, max_unsent_steps: int) -> None:
         if self.is_multi_agent:
@@ -258,8 +260,20 @@ class PolicyClient:
         spaces_of = self.observation_space, self.action_space
         self._sender = StepSender(self._calls, spaces_of, self._max_body_bytes, max_unsent_steps)
         if self.update_interval is not None:
-            self._updater = threading.Thread(target=self._keep_updated, name="policy-client-updater", daemon=True)
-            self._updater.start()
+            self._begin_thread(self._keep_updated)
+
+    def _begin_thread(self, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=f"policy-client {target.__name__}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _say_alive(self) -> None:
+        """Let the server know that the episodes go on, however slow their envs are."""
+        while not self._calls.closed.wait(self._client_timeout_s / 4):
+            try:
+                self._calls.get("/v1/info")
+            except HeadwaterError as error:
+                logger.debug("A sign of life did not arrive: %s", error)  # calls that matter say so themselves
 
     def _keep_updated(self) -> None:
         while not self._calls.closed.wait(self.update_interval):

@@ -40,8 +40,8 @@ class PolicyServerInput(ExternalEnv):
         multi_agent: default: whether a space is given by agent.
         max_concurrent: how many episodes may run at once.
         max_body_bytes: of a request.
-        client_timeout_s: a client that is silent for so long is given up, and its episodes with it; longer than the
-            slowest step of a client's env.
+        client_timeout_s: a client that is silent for so long is given up, and its episodes with it. `PolicyClient`
+            gives signs of life, however slow its env is.
         timeout_s: see `ExternalEnv`.
 
     Attributes:

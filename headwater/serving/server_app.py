@@ -327,6 +327,9 @@ class ServerApp:
             raise Refused(
                 400, "bad_protocol", f"The client speaks protocol {version[:20]!r}, the server {protocol.PROTOCOL!r}."
             )
+        owner = _owner_of(request)
+        if owner in self._idle:
+            self._idle[owner] = 0
 
     def _posted(self, model: type[BaseModel], handler: Any) -> Any:
         """A handler of a message: read it, and answer as before what was answered before."""
@@ -340,7 +343,7 @@ class ServerApp:
             content = await asyncio.to_thread(decode, body, kind) if large else decode(body, kind)
             message: Any = model.model_validate(content)
             episode_id = request.path_params.get("episode_id", "")
-            owner = request.headers.get(protocol.CLIENT_HEADER, "")[:200]
+            owner = _owner_of(request)
             key = owner, request.url.path, message.request_id
             if key in self._replies:
                 return self._replies[key]
@@ -409,6 +412,10 @@ class ServerApp:
 def make_app(env: PolicyServerInput) -> Starlette:
     """The application of a policy server."""
     return ServerApp(env).starlette()
+
+
+def _owner_of(request: Request) -> str:
+    return request.headers.get(protocol.CLIENT_HEADER, "")[:200]
 
 
 def _awaitable(future: Future[Any]) -> asyncio.Future[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -226,6 +227,21 @@ def test_waiting_for_an_action_ends_when_the_episode_is_lost(serve: Any, connect
     harness.server.abandon_episode(episode, "the operator said so")
     with pytest.raises(EpisodeLost, match="the operator said so"):
         client.get_action(episode, ZERO)
+
+
+@pytest.mark.parametrize("mode", ["remote", "local"])
+def test_a_slow_env_is_not_given_up(serve: Any, connect: Any, worker: Any, mode: str) -> None:
+    made = worker()
+    harness = serve(worker=made, **spaces_of(made), client_timeout_s=1.0)
+    client = connect(harness.address, mode)
+    episode = client.start_episode()
+    client.get_action(episode, np.zeros(4))
+    time.sleep(2.5)  # more than twice the limit
+    client.get_action(episode, np.zeros(4))
+    client.flush(20)
+    assert harness.server.episodes.is_running(episode)
+    client.close()
+    harness.loop.wait_for(lambda: episode in harness.loop.lost)
 
 
 # Mode "local".
