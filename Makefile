@@ -27,7 +27,7 @@ train: setup  ## train PPO on CartPole-v1 until it is solved (ARGS="..." adds op
 	$(BIN)/headwater train PPO --env CartPole-v1 --stop-reward 475 $(ARGS)
 
 test: setup lint  ## lint, types and the test suite (without the slow ones)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 lint: setup  ## style, format and types
 	$(BIN)/ruff check .

@@ -86,6 +86,12 @@ class TrainerConfig(Settings):
         description="With remote_worker_envs: how long one that is ready waits for others to be acted on together. "
         "More makes fewer, larger forward passes.",
     )
+    sample_timeout_s: Float = Field(
+        default=300.0,
+        gt=0,
+        description="With remote_worker_envs: an env actor that has not answered for so long is replaced, its episode "
+        "dropped.",
+    )
     action_mask_from_info: Bool = Field(
         default=False,
         description="The env's info has an 'action_mask' at each reset and step: what it forbids is never done. An "

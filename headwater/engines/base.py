@@ -6,6 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from headwater.errors import HeadwaterError
+
+
+class WorkerLost(HeadwaterError, RuntimeError):
+    """A worker's process ended, or what it answered is lost."""
+
 
 class Engine(ABC):
     """Calls methods of workers, at once or as handles to wait for.

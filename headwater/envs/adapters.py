@@ -316,17 +316,16 @@ def make_env(
         EnvError: an env could not be made, is no env, or was refused.
         ConfigError: the settings do not suit the kind of env.
     """
+    context = context.copy_with(remote=True) if config.remote_worker_envs else context
     vectorizer = Vectorizer(creator, env_id, num_envs, config, context, seeds, validate_env, 0)
     if not config.remote_worker_envs:
         return vectorizer.make()
-    first = vectorizer.make_one(0)
-    try:
-        return to_base_env(
-            first, vectorizer.make_one, num_envs, True, config.remote_env_batch_wait_ms, env_id=env_id, config=config,
-            worker_index=context.worker_index,
-        )  # fmt: skip
-    finally:
-        first.close()
+    from headwater.envs.remote_vector_env import RemoteVectorEnv
+
+    return RemoteVectorEnv(
+        vectorizer.make_one, num_envs, None, config.remote_env_batch_wait_ms, env_id=env_id, config=config,
+        worker_index=context.worker_index,
+    )  # fmt: skip
 
 
 def to_base_env(
