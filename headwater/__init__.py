@@ -30,6 +30,8 @@ _PUBLIC = {
     "ExternalMultiAgentEnv": "headwater.envs.external_env",
     "BaseEnv": "headwater.envs.base_env",
     "PolicySpec": "headwater.config",
+    "PolicyServerInput": "headwater.serving.policy_server",
+    "PolicyClient": "headwater.serving.policy_client",
     # who steps it
     "RolloutWorker": "headwater.sampling.rollout_worker",
     "WorkerSet": "headwater.sampling.worker_set",
@@ -82,6 +84,8 @@ if TYPE_CHECKING:
     from headwater.sampling.exported_policy import ExportedPolicy as ExportedPolicy
     from headwater.sampling.rollout_worker import RolloutWorker as RolloutWorker
     from headwater.sampling.worker_set import WorkerSet as WorkerSet
+    from headwater.serving.policy_client import PolicyClient as PolicyClient
+    from headwater.serving.policy_server import PolicyServerInput as PolicyServerInput
     from headwater.trainer import Trainer as Trainer
     from headwater.trainer_template import build_trainer as build_trainer
 

@@ -81,8 +81,8 @@ def _bearing(make: EnvCreator, env_id: str, gym_id: str | None) -> EnvCreator:
 
     def create(context: Any) -> Any:
         env = make(context)
-        if hasattr(env, "poll") or hasattr(env, "start_episode"):
-            return env  # a BaseEnv or an external env, which nobody steps
+        if any(hasattr(env, name) for name in ("poll", "start_episode", "observation_spec")):
+            return env  # a BaseEnv, an external env, or one of dm_env's, which has no spaces
         missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
         if missing:
             made = "None (is a return statement missing?)" if env is None else f"a {type(env).__qualname__}"
