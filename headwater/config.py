@@ -268,7 +268,8 @@ class TrainerConfig(Settings):
     )
     output_config: dict[str, Any] = Field(default_factory=dict, description="Further arguments of the writer.")
     output_compress_columns: list[str] = Field(
-        default_factory=lambda: ["obs", "new_obs"], description="Columns that are compressed hardest."
+        default_factory=lambda: ["obs", "new_obs"],
+        description="Columns that are compressed; the others are written as they are.",
     )
     output_max_file_size: Int = Field(
         default=64 * 1024 * 1024, ge=1, description="Bytes after which a new file begins, about."

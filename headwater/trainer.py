@@ -432,7 +432,8 @@ class Trainer(Trainable):
         self.workers.sync_weights()
 
     def after_checkpoint(self) -> None:
-        """With `checkpoint_barrier`, this run goes on as a resumed one would: with new episodes."""
+        """Files of `output` are complete up to here; with `checkpoint_barrier`, new episodes begin as when resumed."""
+        self.workers.local_worker().flush_output()
         if self.config.checkpoint_barrier:
             self.workers.local_worker().sampler.restart(self.iteration)
 

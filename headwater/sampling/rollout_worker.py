@@ -505,6 +505,11 @@ class RolloutWorker:
             for policy_id, chain in self._chains.items()
         }
 
+    def flush_output(self) -> None:
+        """Bring to the disk what was sampled, where `output` says so."""
+        if self.output is not None:
+            self.output.flush()
+
     def stop(self) -> None:
         """Close envs and files."""
         for files in (self.output, self.input):
