@@ -9,26 +9,26 @@ ready (see `headwater.sampling.lanes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from headwater.callbacks import overridden
+import numpy as np
+
 from headwater.config import TrainerConfig
 from headwater.data.sequences import sequence_length
 from headwater.envs.base_env import ALL_DONE, ASYNC_RESET_RETURN, BaseEnv, LostEpisode, Poll
 from headwater.envs.env_faults import BadValuesError, EnvFaults, make_error
 from headwater.errors import ConfigError, EnvError
 from headwater.sampling.exported_policy import ActingChain
-from headwater.sampling.lanes import BadObservation, Lanes, agent_key
+from headwater.sampling.lanes import BadObservation, Lanes
 from headwater.sampling.metrics import PERF_KEYS, RolloutMetrics
 from headwater.sampling.multi_agent_episode import Agent, MultiAgentEpisode
+from headwater.sampling.running_episodes import AgentMapping, RunningEpisodes
 from headwater.sampling.sampler import episode_seeds
 from headwater.sampling.trajectory import Trajectory
 
 LARGEST = 3.4028234e38  # what float32 holds
-
-AgentMapping = Callable[[Any, MultiAgentEpisode], str]  # (agent id, episode) -> policy id
 
 
 class Fragment(NamedTuple):
@@ -77,42 +77,31 @@ class BaseEnvSampler:
             )
         self.env = env
         self.config = config
-        self.worker = worker
-        self.callbacks = callbacks
         self.fragment_length = config.batch_plan(env.num_envs or None).rollout_fragment_length
         self._whole = config.batch_mode == "complete_episodes"
         length = sequence_length(None if self._whole else self.fragment_length, config.model.max_seq_len)
-        self._episodes: dict[Any, MultiAgentEpisode] = {}
-        self._lanes = {
-            policy_id: Lanes(
-                policy_id, chain, configs[policy_id], self._episodes.values(), length, env.is_multi_agent,
+        self._episodes = RunningEpisodes(
+            env, mapping, config.multiagent.observation_fn, key, env_indices, num_envs_total, callbacks, worker
+        )
+        self._running = self._episodes.running
+        self._lanes = self._episodes.lanes
+        for policy_id, chain in chains.items():
+            self._lanes[policy_id] = Lanes(
+                policy_id, chain, configs[policy_id], self._running.values(), length, env.is_multi_agent,
                 config.check_env_steps,
-            )
-            for policy_id, chain in chains.items()
-        }  # fmt: skip
+            )  # fmt: skip
         self._by_agent_steps = config.multiagent.count_steps_by == "agent_steps"
-        self._mapping = mapping
-        self._observation_fn = config.multiagent.observation_fn
-        self._known_spaces: set[tuple[Any, str]] = set()
-        self._key, self._env_indices, self._stride = list(key), list(env_indices), num_envs_total
         self._faults = EnvFaults(env.env_id, max(1, env.num_envs), config, getattr(worker, "worker_index", 0))
-        self._restarts = self._fragments = 0
         self._is_started = False
-        self._counts: dict[Any, int] = {}  # env id -> episodes so far; under None, of those from outside
         self._starting: set[Any] = set()  # envs that were reset and have not observed
         self._left: dict[Any, int] | None = None  # env id -> episodes that may yet begin; None: any number
         self._answers: dict[Any, dict[Any, Any]] | None = None  # to the envs of the last poll; None: were sent
         self._over: list[Any] = []  # envs whose episodes ended in this poll
         self._off_policy: dict[Any, dict[Any, Any]] = {}
-        self._dropped: set[int] = set()
         self._env_steps = self._agent_steps = 0
         self._wanted = 0
-        self._finished: list[RolloutMetrics] = []
         self._perf_s = [0.0, 0.0, 0.0, 0.0]
         self._polls = 0
-        watched = ("on_episode_start", "on_episode_step", "on_episode_end")
-        self._watches = any(overridden(callbacks, name) for name in watched)
-        self._watches_steps = overridden(callbacks, "on_episode_step")
 
     # What a worker calls.
 
@@ -147,12 +136,12 @@ class BaseEnvSampler:
 
     def restart(self, number: int) -> None:
         """Make all envs begin new episodes, seeded by the run, the env's index and `number`, at the next fragment."""
-        self._restarts = number
+        self._episodes.restarts = number
         self._forget()
 
     def get_metrics(self) -> list[RolloutMetrics]:
         """The episodes that ended since the last call."""
-        finished, self._finished = self._finished, []
+        finished, self._episodes.finished = self._episodes.finished, []
         return finished
 
     def perf_stats(self) -> dict[str, float]:
@@ -165,22 +154,12 @@ class BaseEnvSampler:
 
     def get_state(self) -> dict[str, Any]:
         """What the next fragments depend on, but for the running episodes, which restart."""
-        counts = [[key, count] for key, count in self._counts.items()]
-        return {
-            "env": None,
-            "seeded": self._is_started,
-            "restarts": self._restarts,
-            "fragments": self._fragments,
-            "episode_counts": counts,
-            "finished": [metrics.to_state() for metrics in self._finished],
-        }
+        return {"env": None, "seeded": self._is_started, **self._episodes.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> bool:
         """Continue from a `get_state()`; False where episodes were running, which restart."""
-        self._fragments = int(state["fragments"])
-        self._counts = {key: int(count) for key, count in state["episode_counts"]}
-        self._finished = [RolloutMetrics.from_state(metrics) for metrics in state["finished"]]
-        self.restart(int(state["restarts"]) + bool(state["seeded"]))
+        self._episodes.set_state(state)
+        self.restart(self._episodes.restarts + bool(state["seeded"]))
         return not state["seeded"]
 
     # The loop.
@@ -200,36 +179,35 @@ class BaseEnvSampler:
                 self._act()
         except BaseException:  # the next fragment begins anew, as nobody knows how far this one came
             self._forget()
-            self._restarts += 1
+            self._episodes.restarts += 1
             raise
 
     def _start(self) -> None:
         self._is_started = True
         num_envs = self.env.num_envs
         self._starting = set(range(num_envs))
-        seeds = episode_seeds(self._key, self._env_indices, self._restarts)
+        episodes = self._episodes
+        seeds = episode_seeds(episodes.key, episodes.env_indices, episodes.restarts)
         self.env.start_episodes(seeds if num_envs else None)
 
     def _wake(self) -> None:
         """Whole episodes only: envs that were left alone begin anew."""
         for env_id in range(self.env.num_envs):
-            if env_id not in self._episodes and env_id not in self._starting:
+            if env_id not in self._running and env_id not in self._starting:
                 self._next_episode(env_id)
 
     def _forget(self) -> None:
         self._is_started = False
         self._episodes.clear()
         self._starting, self._answers, self._off_policy, self._over = set(), None, {}, []
-        self._dropped = set()
         for lanes in self._lanes.values():
             lanes.clear()
 
     def _has_enough(self) -> bool:
         if self._left is not None:
-            over = not (self._episodes or self._starting) if self.env.num_envs else False
-            return over or (not self.env.num_envs and self._left[None] <= 0 and not self._episodes)
+            return not (self._running or self._starting or (not self.env.num_envs and self._left[None] > 0))
         if self._whole and self.env.num_envs:
-            return not (self._episodes or self._starting)
+            return not (self._running or self._starting)
         return self._steps() >= self._wanted
 
     def _steps(self) -> int:
@@ -257,7 +235,7 @@ class BaseEnvSampler:
                 if self.env.num_envs:
                     self._starting.add(env_id)
                 continue
-            episode = self._episodes.get(env_id)
+            episode = self._running.get(env_id)
             try:
                 if episode is None:
                     self._starting.discard(env_id)
@@ -289,15 +267,18 @@ class BaseEnvSampler:
         episode.length += 1
         agents = episode.agents
         if not self.env.num_envs:
-            self._look_whether_to_learn(episode, poll.infos.get(env_id))
+            episode.look_whether_to_learn(poll.infos.get(env_id))
         if episode.is_learned_from:
             self._env_steps += 1
         paid = 0.0
         for agent_id, reward in poll.rewards.get(env_id, {}).items():
+            try:
+                reward = float(reward)
+            except (TypeError, ValueError):
+                reward = _one_number(agent_id, reward)
             if not -LARGEST <= reward <= LARGEST:
                 raise _BadReward(f"agent {agent_id!r}: the reward is {reward}, expected a finite number")
-            agent = agents.get(agent_id) or self._meet(episode, agent_id)
-            reward = float(reward)
+            agent = agents.get(agent_id) or self._episodes.meet(episode, agent_id)
             paid += reward
             agent.reward += reward
             if agent.row >= 0:
@@ -309,23 +290,24 @@ class BaseEnvSampler:
                     episode, f"agent {agent_id!r} was paid {reward} after its end. Let it end with its last reward"
                 )
         episode.total_reward += paid
-        if self._observation_fn is not None:
-            obs = self._observed(episode, obs)
-        if self._watches:
-            self._remember(episode, obs, poll)
+        obs = self._episodes.observed(episode, obs)
+        if self._episodes.is_watched:
+            self._episodes.remember(episode, obs, poll)
         terminateds, truncateds = poll.terminateds.get(env_id, {}), poll.truncateds.get(env_id, {})
         over = terminateds.get(ALL_DONE, False) or truncateds.get(ALL_DONE, False)
         cut = self.config.horizon is not None and episode.length >= self.config.horizon and not over
         if over or cut or True in terminateds.values() or True in truncateds.values():
             self._end_agents(episode, obs, terminateds, truncateds, cut)
-        if self._watches_steps:
-            self._call("on_episode_step", episode)
+        self._episodes.stepped(episode)
         if over or cut:
-            self._end(episode)
+            self._episodes.end(episode)
+            if self.env.num_envs:
+                self._faults.episode_ended(env_id)
+            self._over.append(env_id)
             return
         self._answers[env_id] = {}  # type: ignore[index]
         for agent_id, value in obs.items():
-            agent = agents.get(agent_id) or self._meet(episode, agent_id)
+            agent = agents.get(agent_id) or self._episodes.meet(episode, agent_id)
             if agent.ended:
                 if not (terminateds.get(agent_id) or truncateds.get(agent_id)):
                     raise self._error(
@@ -368,19 +350,6 @@ class BaseEnvSampler:
             agent.lanes.end(agent, value, terminated, truncated)
             agent.ended = True
 
-    def _end(self, episode: MultiAgentEpisode) -> None:
-        """An episode came to its end."""
-        if self._watches:
-            self._call("on_episode_end", episode, policies=self._policies())
-        del self._episodes[episode.env_id]
-        if episode.is_learned_from:
-            self._finished.append(episode.metrics(by_agent=self.env.is_multi_agent))
-        else:
-            self._dropped.add(episode.episode_id)
-        if self.env.num_envs:
-            self._faults.episode_ended(episode.env_id)
-        self._over.append(episode.env_id)
-
     def _reset_those_over(self) -> None:
         """Begin the next episodes: once all steps of the poll are counted, so that the envs' order does not matter."""
         over, self._over = self._over, []
@@ -406,64 +375,10 @@ class BaseEnvSampler:
             self._begin(env_id, obs, None)
 
     def _begin(self, env_id: Any, obs: dict[Any, Any], infos: dict[Any, Any] | None) -> None:
-        """The first observations of an episode."""
-        key = env_id if self.env.num_envs else None
-        count = self._counts[key] = self._counts.get(key, 0) + 1
-        index = self._env_indices[env_id] if self.env.num_envs else self._env_indices[0]
-        episode = MultiAgentEpisode(env_id, index, (count - 1) * self._stride + index)
-        self._episodes[env_id] = episode
-        if self._watches:
-            self._call("on_episode_start", episode, policies=self._policies())
-        if self._observation_fn is not None:
-            obs = self._observed(episode, obs)
-        if not self.env.num_envs:
-            self._look_whether_to_learn(episode, infos)
+        self._episodes.begin(env_id, obs, infos)
         if self._answers is None:
             self._answers = {}
         self._answers[env_id] = {}
-        for agent_id, value in obs.items():
-            agent = self._meet(episode, agent_id)
-            agent.seen = value
-            if self._watches:
-                agent.last = {"raw_obs": value, "info": (infos or {}).get(agent_id)}
-            agent.lanes.wait(agent, value)
-
-    def _look_whether_to_learn(self, episode: MultiAgentEpisode, infos: dict[Any, Any] | None) -> None:
-        for info in (infos or {}).values():
-            if isinstance(info, dict) and not info.get("training_enabled", True):
-                episode.is_learned_from = False
-
-    def _meet(self, episode: MultiAgentEpisode, agent_id: Any) -> Agent:
-        """An agent that this episode has not seen before; its policy is asked for."""
-        policy_id = self._mapping(agent_id, episode)
-        lanes = self._lanes.get(policy_id)
-        if lanes is None:
-            raise ConfigError(
-                f"policy_mapping_fn gave {policy_id!r} for agent {agent_id!r} of env {self.env.env_id!r}; the policies "
-                f"are {', '.join(sorted(self._lanes))}."
-            )
-        if (agent_id, policy_id) not in self._known_spaces:
-            self._check_spaces(agent_id, lanes)
-            self._known_spaces.add((agent_id, policy_id))
-        key = [*self._key, *([self._restarts] if self._restarts else []), episode.env_index]
-        if self.env.is_multi_agent or not self.env.num_envs:
-            count = 0 if self.env.num_envs else self._counts[None]
-            key += [agent_key(agent_id), self._fragments, count]
-        agent = lanes.open_lane(episode, agent_id, len(episode.agents), key)
-        episode.agents[agent_id] = agent
-        return agent
-
-    def _check_spaces(self, agent_id: Any, lanes: Lanes) -> None:
-        chain = lanes.chain
-        pairs = [("action", self.env.action_space_of(agent_id), chain.action_adapter.space)]
-        if self._observation_fn is None:
-            pairs.append(("observation", self.env.observation_space_of(agent_id), chain.encoder.original_space))
-        for kind, space, expected in pairs:
-            if space != expected:
-                raise ConfigError(
-                    f"Env {self.env.env_id!r}: agent {agent_id!r} has the {kind} space {space}, but the policy "
-                    f"{lanes.policy_id!r}, which is to play it, is one for {expected}. Map it to a policy of its kind."
-                )
 
     def _act(self) -> None:
         """Let each policy act for its ready agents, and send what they do."""
@@ -479,7 +394,7 @@ class BaseEnvSampler:
             self._perf_s[2] += perf_counter() - clock
             for agent, action in zip(agents, actions, strict=True):
                 answers[agent.episode.env_id][agent.agent_id] = action
-            if self._watches:
+            if self._episodes.is_watched:
                 for agent, action in zip(agents, actions, strict=True):
                     agent.last["action"] = action
             for place in logged:
@@ -498,18 +413,18 @@ class BaseEnvSampler:
         return logged
 
     def _finish(self) -> Fragment:
-        self._fragments += 1
-        held = set()
-        if self._whole:
-            held = {episode.episode_id for episode in self._episodes.values()}
-        dropped = self._dropped | {e.episode_id for e in self._episodes.values() if not e.is_learned_from}
+        episodes = self._episodes
+        running = self._running.values()
+        held = {episode.episode_id for episode in running} if self._whole else set()
+        dropped = episodes.dropped | {episode.episode_id for episode in running if not episode.is_learned_from}
         trajectories = {}
         for policy_id, lanes in self._lanes.items():
-            trajectory = lanes.finish(held, dropped, self._fragments - 1, self._stride)
+            trajectory = lanes.finish(held, dropped, episodes.fragments, episodes.num_envs_total)
             if trajectory is not None:
                 trajectories[policy_id] = trajectory
-        self._dropped = set()
-        for episode in self._episodes.values():
+        episodes.fragments += 1
+        episodes.dropped = set()
+        for episode in running:
             episode.length_before = 0 if episode.episode_id in held else episode.length
         return Fragment(trajectories, self._env_steps)
 
@@ -517,7 +432,7 @@ class BaseEnvSampler:
 
     def _replace(self, env_id: Any, what: str) -> None:
         """An env gave bad values: stop, or drop its episode and begin another, by setting."""
-        episode = self._episodes.get(env_id)
+        episode = self._running.get(env_id)
         length = 0 if episode is None else episode.length
         account = env_id if self.env.num_envs else 0
         error = make_error(BadValuesError, self.env.env_id, what, self._faults.worker_index, env_id, length)
@@ -527,19 +442,17 @@ class BaseEnvSampler:
 
     def _drop(self, env_id: Any) -> None:
         """Nothing of the env's running episode is learned from."""
-        episode = self._episodes.pop(env_id, None)
-        if episode is None:
+        running = self._running.get(env_id)
+        if running is None:
             return
-        self._dropped.add(episode.episode_id)
-        if episode.is_learned_from:
-            self._env_steps -= episode.length - episode.length_before
-        self._agent_steps -= sum(lanes.num_closed(episode.episode_id) for lanes in self._lanes.values())
+        self._agent_steps -= sum(lanes.num_closed(running.episode_id) for lanes in self._lanes.values())
+        if running.is_learned_from:
+            self._env_steps -= running.length - running.length_before
+        self._episodes.drop(env_id)
         if self._answers is not None:
             self._answers.pop(env_id, None)
         if self._left is not None:
             self._left[env_id if self.env.num_envs else None] += 1
-        for lanes in {agent.lanes for agent in episode.agents.values()}:
-            lanes.forget(episode.agents.values())
 
     def _error(self, episode: MultiAgentEpisode, what: str) -> EnvError:
         return make_error(EnvError, self.env.env_id, what, self._faults.worker_index, episode.env_id, episode.length)
@@ -547,32 +460,9 @@ class BaseEnvSampler:
     def _env_error(self, env_id: Any, what: str) -> EnvError:
         return make_error(EnvError, self.env.env_id, what, self._faults.worker_index, env_id)
 
-    # Hooks.
 
-    def _policies(self) -> dict[str, Any]:
-        return {policy_id: lanes.policy for policy_id, lanes in self._lanes.items()}
-
-    def _call(self, name: str, episode: MultiAgentEpisode, **kwargs: Any) -> None:
-        getattr(self.callbacks, name)(
-            worker=self.worker, base_env=self.env, episode=episode, env_index=episode.env_id, **kwargs
-        )
-
-    def _observed(self, episode: MultiAgentEpisode, obs: dict[Any, Any]) -> dict[Any, Any]:
-        seen = self._observation_fn(
-            agent_obs=obs, worker=self.worker, base_env=self.env, policies=self._policies(), episode=episode
-        )
-        if not isinstance(seen, dict):
-            raise ConfigError(
-                f"multiagent.observation_fn returned a {type(seen).__name__}, expected {{agent id: observation}}."
-            )
-        return seen
-
-    def _remember(self, episode: MultiAgentEpisode, obs: dict[Any, Any], poll: Poll) -> None:
-        """What callbacks may ask for."""
-        infos = poll.infos.get(episode.env_id) or {}
-        for agent_id, value in obs.items():
-            agent = episode.agents.get(agent_id)
-            if agent is not None:
-                agent.last["raw_obs"], agent.last["info"] = value, infos.get(agent_id)
-        for agent_id, reward in poll.rewards.get(episode.env_id, {}).items():
-            episode.agents[agent_id].last["reward"] = reward
+def _one_number(agent_id: Any, reward: Any) -> float:
+    """A reward that is an array of one number, as some envs give it."""
+    if np.size(reward) != 1 or np.asarray(reward).dtype.kind not in "biuf":
+        raise _BadReward(f"agent {agent_id!r}: the reward is {reward!r}, expected a finite number")
+    return float(np.asarray(reward).item())

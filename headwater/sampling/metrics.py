@@ -52,7 +52,10 @@ class RolloutMetrics(NamedTuple):
         return [
             int(self.episode_length),
             float(self.episode_reward),
-            [[agent, policy_id, float(reward)] for (agent, policy_id), reward in self.agent_rewards.items()],
+            [
+                [agent if type(agent) in (str, int) else str(agent), policy_id, float(reward)]
+                for (agent, policy_id), reward in self.agent_rewards.items()
+            ],
             {name: _number(name, value) for name, value in self.custom_metrics.items()},
             {name: float(value) for name, value in self.perf_stats.items()},
             {name: [float(value) for value in values] for name, values in self.hist_data.items()},

@@ -106,6 +106,12 @@ class MultiAgentEpisode:
         """The agent's latest info."""
         return self._last(agent_id, "info")
 
+    def look_whether_to_learn(self, infos: dict[Any, Any] | None) -> None:
+        """An info with "training_enabled" false says that nothing of this episode is to be learned from."""
+        for info in (infos or {}).values():
+            if isinstance(info, dict) and not info.get("training_enabled", True):
+                self.is_learned_from = False
+
     def _last(self, agent_id: Any, name: str) -> Any:
         agent = self.agents.get(agent_id)
         return None if agent is None else agent.last.get(name)
