@@ -8,6 +8,7 @@ then it must stay unsolved.
     python benchmarks/learning.py --only Pendulum-v1 --seeds 1 2 --jobs 2
     python benchmarks/learning.py --only CartPole-v1 --framework torch tf2 jax
     python benchmarks/learning.py --only examples              # examples/envs, also without what they ask for
+    python benchmarks/learning.py --only several               # several agents, and envs of other libraries
     python benchmarks/learning.py --record
 """
 
@@ -72,6 +73,12 @@ EXAMPLES = (
     Work("examples.envs:CartPoleHidden", 475.0, 500_000, "cart_pole_hidden.yaml"),
     Work("examples.envs:CartPoleHidden", 475.0, 300_000, "cart_pole_hidden.yaml", "model.memory=null"),
 )
+SEVERAL = (
+    Work("examples.envs:MultiAgentCartPole", 600.0, 500_000, "multi_agent_cartpole.yaml"),
+    Work("pettingzoo:simple_spread_v3", -15.0, 1_000_000, "simple_spread.yaml"),
+    Work("envpool:CartPole-v1", 475.0, 500_000),
+)
+GROUPS = {"examples": EXAMPLES, "several": SEVERAL}
 
 
 def learn(works: list[Work], seeds: list[int], jobs: int) -> dict[Work, list[dict]]:
@@ -100,7 +107,7 @@ def learn(works: list[Work], seeds: list[int], jobs: int) -> dict[Work, list[dic
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [work.env for work in WORKS]
-    choices = [*names, "examples"]
+    choices = [*names, *GROUPS]
     parser.add_argument("--only", nargs="+", choices=choices, default=names, metavar="ENV", help=f"of {choices}")
     parser.add_argument("--framework", nargs="+", choices=["torch", "tf2", "jax"], default=["torch"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
@@ -108,7 +115,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="append the table to results.md")
     arguments = parser.parse_args()
     chosen = [work for work in WORKS if work.env in arguments.only]
-    chosen += EXAMPLES if "examples" in arguments.only else ()
+    chosen += [work for group, works in GROUPS.items() if group in arguments.only for work in works]
     works = [replace(work, framework=framework) for work in chosen for framework in arguments.framework]
     lines = learn(works, arguments.seeds, arguments.jobs)
     rows = []
