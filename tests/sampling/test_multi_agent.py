@@ -13,6 +13,7 @@ from headwater.config import PolicySpec
 from headwater.errors import ConfigError, EnvError
 from headwater.sampling.rollout_worker import RolloutWorker
 from tests.envs.multi_agent_toys import ALTERNATING, UNEQUAL, Script
+from tests.envs.pettingzoo_toys import Turns
 from tests.envs.toys import ScriptEnv
 from tests.sampling.test_base_env_sampler import make_worker
 
@@ -426,3 +427,36 @@ def test_a_horizon_truncates_all_agents() -> None:
     part = batch.policy_batches["default_policy"]
     assert part["truncateds"].sum() == 15 and not part["terminateds"].any()
     assert {metrics.episode_length for metrics in worker.get_metrics()} == {2}
+
+
+def test_a_pettingzoo_game_of_three_gives_these_rows() -> None:
+    """Turns a, b, a, c, a, c; b ends at the fourth, a and c are cut at the last."""
+    turns = [
+        ("a", {"b": 1.0}, {}), ("b", {}, {}), ("a", {"a": 2.0, "b": 3.0, "c": 4.0}, {}),
+        ("c", {"b": 5.0}, {"b": "terminated"}), ("a", {"c": 6.0}, {}),
+        ("c", {"a": 7.0}, {"a": "truncated", "c": "truncated"}),
+    ]  # fmt: skip
+    worker = make_worker(
+        lambda context: Turns(turns), num_envs_per_worker=1, train_batch_size=6, gamma=1.0, **{"lambda": 1.0}
+    )
+    worker.policy_map["default_policy"].values = lambda obs, state=None: obs[:, 0]  # type: ignore[method-assign]
+    batch = worker.sample()
+    assert (batch.count, batch.agent_steps()) == (6, 6)
+    part = batch.policy_batches["default_policy"]
+    found: dict[int, list[Any]] = {}
+    for k in range(part.count):
+        row = (
+            *part["obs"][k].tolist(),
+            float(part["rewards"][k]),
+            bool(part["terminateds"][k]),
+            bool(part["truncateds"][k]),
+        )
+        found.setdefault(int(part["obs"][k, 1]), []).append((*row, round(float(part["value_targets"][k]), 4)))
+    # A row is (turn, player, reward, terminated, truncated, value target); V is the turn's number.
+    assert found == {
+        0: [(0, 0, 0.0, False, False, 15.0), (2, 0, 2.0, False, False, 15.0), (4, 0, 7.0, False, True, 13.0)],
+        1: [(1, 1, 9.0, True, False, 9.0)],  # 1 before its first turn, 3 and 5 after it
+        2: [(3, 2, 6.0 + 4.0, False, False, 16.0), (5, 2, 0.0, False, True, 6.0)],
+    }  # fmt: skip
+    [metrics] = worker.get_metrics()
+    assert {agent: reward for (agent, _), reward in metrics.agent_rewards.items()} == {"a": 9.0, "b": 9.0, "c": 10.0}
