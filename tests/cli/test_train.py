@@ -352,7 +352,7 @@ def test_a_last_save_that_fails_is_told_and_the_status_is_not_zero(monkeypatch: 
 def test_a_full_disk_is_told_and_ends_only_what_cannot_be_saved() -> None:
     def limit_files() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 
     command = [sys.executable, "-m", "headwater", *CARTPOLE, "--stop-iters", "8", "--checkpoint-freq", "3"]
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit_files, check=False)
