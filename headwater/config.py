@@ -38,7 +38,7 @@ _SET_BY_EVALUATION = {
     "evaluation_num_episodes", "custom_eval_function", "input", "output",
 }  # fmt: skip
 # A policy evaluated with others of these would be another policy, or in a world that it was not trained for.
-_AS_IN_TRAINING = {"env", "model", "observation_filter", "normalize_actions", "action_mask_from_info"}
+_AS_IN_TRAINING = {"model", "observation_filter", "normalize_actions", "action_mask_from_info"}
 
 
 class TrainerConfig(Settings):
@@ -466,7 +466,7 @@ class TrainerConfig(Settings):
             Problem(f"evaluation_config.{key}", "is not free in evaluation: leave it out") for key in set_anyway
         ]
         problems += [
-            Problem(f"evaluation_config.{key}", "is as in training: leave it out (env_config may differ)")
+            Problem(f"evaluation_config.{key}", "is as in training: leave it out (env and env_config may differ)")
             for key in sorted(_AS_IN_TRAINING & set(self.evaluation_config))
         ]
         try:
@@ -523,7 +523,10 @@ class TrainerConfig(Settings):
 
     def references(self) -> dict[str, str]:
         """The settings that name code to import, as `module:name`, by their path; the env's among them."""
-        named = {path: owner.get(name) for path, owner, name in self._naming_code()} | {"env": self.env}
+        named = {path: owner.get(name) for path, owner, name in self._naming_code()} | {
+            "env": self.env,
+            "evaluation_config.env": self.evaluation_config.get("env"),
+        }
         return {path: str(value) for path, value in named.items() if _names_code(path, value)}
 
     def resolved(self) -> Self:

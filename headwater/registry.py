@@ -165,7 +165,7 @@ def named_env(env_id: str) -> Callable[..., Any] | None:
         EnvError: the module cannot be imported.
     """
     module_name, separator, name = env_id.partition(":")
-    if not separator:
+    if not separator or module_name in _SCHEMES:
         return None
     try:
         module = importlib.import_module(module_name)

@@ -18,15 +18,17 @@ from headwater.registry import named_env, registered_envs, resolve_reference
 from headwater.settings.settings import Settings, changes
 
 # Setting -> full names of the classes, one of which its value must derive from.
+_ENVS = (
+    "gymnasium.core.Env",
+    "gymnasium.vector.vector_env.VectorEnv",
+    "headwater.envs.vector_env.VectorEnv",
+    "headwater.envs.multi_agent_env.MultiAgentEnv",
+    "headwater.envs.external_env.ExternalEnv",
+    "headwater.envs.base_env.BaseEnv",
+)
 _EXPECTED = {
-    "env": (
-        "gymnasium.core.Env",
-        "gymnasium.vector.vector_env.VectorEnv",
-        "headwater.envs.vector_env.VectorEnv",
-        "headwater.envs.multi_agent_env.MultiAgentEnv",
-        "headwater.envs.external_env.ExternalEnv",
-        "headwater.envs.base_env.BaseEnv",
-    ),
+    "env": _ENVS,
+    "evaluation_config.env": _ENVS,
     "callbacks": ("headwater.callbacks.DefaultCallbacks",),
     "evaluation_config.callbacks": ("headwater.callbacks.DefaultCallbacks",),
     "model.custom_model": (
@@ -55,12 +57,13 @@ def resolve_saved_references(config: TrainerConfig, given: Mapping[str, Any], tr
     for setting, reference in config.references().items():
         owner, _, name = setting.rpartition(".")
         trusted = trust or _is_given(setting, given)
-        if setting == "env" and reference in registered_envs():
+        is_env = setting in ("env", "evaluation_config.env")
+        if is_env and reference in registered_envs():
             continue
         if not trusted and reference.split(":")[0].split(".")[0] in sys.stdlib_module_names:
             raise _refusal(path, setting, reference, "is no code for this setting")
         try:
-            found = named_env(reference) if setting == "env" else resolve_reference(reference)
+            found = named_env(reference) if is_env else resolve_reference(reference)
         except HeadwaterError as error:
             raise CheckpointError(f"{path}: its setting {setting} cannot be used: {error}") from error
         if found is None:

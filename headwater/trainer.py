@@ -18,6 +18,7 @@ from headwater.callbacks import make_callbacks
 from headwater.checkpoint import load_checkpoint
 from headwater.config import TrainerConfig, merge_config
 from headwater.data.sample_batch import DEFAULT_POLICY_ID
+from headwater.envs.base_env import BaseEnv
 from headwater.envs.no_env import NO_ENV, NoEnv
 from headwater.envs.space_json import space_from_json, space_to_json
 from headwater.errors import CheckpointError, ConfigError, TrainingError
@@ -161,13 +162,27 @@ class Trainer(Trainable):
 
     def _make_evaluation_workers(self) -> WorkerSet:
         config = self.config.for_evaluation()
+        other_env = self.config.evaluation_config.get("env")
+        env_creator = self.env_creator if other_env is None else env_creator_for(other_env)[1]
+        training = self.workers.local_worker()
+        if other_env is None and isinstance(training.env, BaseEnv) and not training.env.num_envs:
+            raise ConfigError(
+                f"evaluation: the episodes of {self._env_id!r} come from outside, and nobody can be asked for others. "
+                "Give an env to evaluate in as evaluation_config={'env': ...}, or leave evaluation_interval out."
+            )
         self.evaluation_workers = self._make_workers(
-            env_creator=self.env_creator,
+            env_creator=env_creator,
             validate_env=self._validate_env,
             policy_class=self._policy_class,
             config=config if config.seed is not None else config.model_copy(update={"seed": self.seed}),
             num_workers=0,
         )
+        spaces = self.evaluation_workers.local_worker().spaces
+        if spaces != training.spaces:
+            raise ConfigError(
+                f"evaluation_config.env: its spaces are {spaces}, but the policies were made for {training.spaces}. "
+                "Give an env that the policies can act in."
+            )
         return self.evaluation_workers
 
     @classmethod

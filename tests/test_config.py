@@ -288,10 +288,10 @@ def test_evaluation_config_is_checked_with_its_path():
         check(model={"use_lstm": True})
     with pytest.raises(ConfigError, match="evaluation_config.batch_mode: is not free"):
         check(batch_mode="truncate_episodes")
-    for setting, value in {"env": "Acrobot-v1", "model": {"fcnet_hiddens": [8]}, "normalize_actions": False}.items():
+    for setting, value in {"model": {"fcnet_hiddens": [8]}, "normalize_actions": False}.items():
         with pytest.raises(ConfigError, match=f"evaluation_config.{setting}: is as in training"):
             check(**{setting: value})
-    check(num_envs_per_worker=3, env_config={"a": 1})
+    check(num_envs_per_worker=3, env="Acrobot-v1", env_config={"a": 1})
 
 
 def test_for_evaluation():

@@ -12,7 +12,7 @@ import pytest
 
 from headwater import PPOTrainer
 from headwater.data.sample_batch import SampleBatch
-from headwater.errors import ConfigError, EnvError
+from headwater.errors import ConfigError
 from headwater.offline import InputReader, OfflineError, ParquetReader
 from tests.test_multi_agent_trainer import TWO, MultiAgentCartPole
 
@@ -47,8 +47,19 @@ def test_what_is_sampled_is_written_and_learned_from_again(tmp_path: Path) -> No
         assert any(not np.array_equal(before[name], after[name]) for name in before)
         assert result["timesteps_total"] == 64 and np.isnan(result["episode_reward_mean"])
         assert set(result["off_policy_estimator"]) == {"is", "wis"}
-        with pytest.raises(EnvError, match="no env to step or evaluate in"):
+        with pytest.raises(ConfigError, match="episodes of 'no env' come from outside"):
             trainer.evaluate()
+    settings["evaluation_config"] = {"env": "CartPole-v1"}
+    with PPOTrainer(
+        {**settings, "evaluation_interval": 1, "evaluation_num_episodes": 2}, logger_creator=False
+    ) as trainer:
+        assert trainer.train()["evaluation"]["episodes_this_iter"] == 2
+    settings["evaluation_config"] = {"env": "Acrobot-v1"}
+    with (
+        pytest.raises(ConfigError, match="evaluation_config.env: its spaces are"),
+        PPOTrainer(settings, logger_creator=False) as trainer,
+    ):
+        trainer.evaluate()
 
 
 def test_an_env_beside_files_is_evaluated_in(tmp_path: Path) -> None:

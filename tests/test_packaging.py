@@ -113,7 +113,14 @@ def test_readme_block_runs(number: int) -> None:
     assert result.returncode == 0, result.stderr
 
 
-PAGES = ["docs/extending.md", "docs/frameworks.md", "docs/memory.md", "docs/multi_agent.md", "docs/external.md", "docs/offline.md"]
+PAGES = [
+    "docs/extending.md",
+    "docs/frameworks.md",
+    "docs/memory.md",
+    "docs/multi_agent.md",
+    "docs/external.md",
+    "docs/offline.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)
