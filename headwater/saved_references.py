@@ -17,7 +17,6 @@ from headwater.errors import CheckpointError, HeadwaterError
 from headwater.registry import named_env, registered_envs, resolve_reference
 from headwater.settings.settings import Settings, changes
 
-# Setting -> full names of the classes, one of which its value must derive from.
 _ENVS = (
     "gymnasium.core.Env",
     "gymnasium.vector.vector_env.VectorEnv",
@@ -26,6 +25,7 @@ _ENVS = (
     "headwater.envs.external_env.ExternalEnv",
     "headwater.envs.base_env.BaseEnv",
 )
+# Setting -> full names of the classes, one of which its value must derive from.
 _EXPECTED = {
     "env": _ENVS,
     "evaluation_config.env": _ENVS,
