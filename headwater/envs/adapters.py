@@ -319,7 +319,12 @@ def make_env(
     context = context.copy_with(remote=True) if config.remote_worker_envs else context
     vectorizer = Vectorizer(creator, env_id, num_envs, config, context, seeds, validate_env, 0)
     if not config.remote_worker_envs:
-        return vectorizer.make()
+        made = vectorizer.make()
+        if isinstance(made, VectorEnv):
+            return made
+        return to_base_env(
+            made, vectorizer.make_one, num_envs, env_id=env_id, config=config, worker_index=context.worker_index
+        )
     from headwater.envs.remote_vector_env import RemoteVectorEnv
 
     return RemoteVectorEnv(

@@ -204,6 +204,5 @@ def make_vector_env(
 
     made = Vectorizer(creator, env_id, num_envs, config, context, seeds, validate_env, global_index_offset).make()
     if not isinstance(made, VectorEnv):
-        made.stop()
         raise EnvError(f"Env {env_id!r} is no env of single agents: headwater.envs.adapters.make_env takes every kind.")
     return made

@@ -58,8 +58,8 @@ class Vectorizer:
         self.validate_env = validate_env
         self.global_index_offset = global_index_offset
 
-    def make(self) -> VectorEnv | BaseEnv:
-        """Make the envs and their adapter: a BaseEnv where they have several agents, or run by themselves."""
+    def make(self) -> VectorEnv | MultiAgentEnv | ExternalEnv | BaseEnv:
+        """Make the envs and their adapter; of those with several agents, or that run by themselves, only the first."""
         how = self.config.vectorization
         if how == "native" or (how == "auto" and not self.config.action_mask_from_info):
             spec = self._native_spec()
@@ -78,12 +78,7 @@ class Vectorizer:
             return self._adapt(self._make_async(), self._make_async)
         first = self.make_one(0)
         if isinstance(first, _NOT_VECTORS):
-            from headwater.envs.adapters import to_base_env
-
-            return to_base_env(
-                first, self.make_one, self.num_envs, env_id=self.env_id, config=self.config,
-                worker_index=self.context.worker_index,
-            )  # fmt: skip
+            return first
         if isinstance(first, (VectorEnv, gymnasium.vector.VectorEnv)):
             return self._adapt(first, lambda: self.make_one(0))
         return CopiesVectorEnv(
