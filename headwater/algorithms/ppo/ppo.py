@@ -113,7 +113,8 @@ class UpdateKL:
     def __call__(self, info: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         def update(policy: Any, policy_id: str) -> None:
             if policy_id not in info:
-                logger.warning("No data for %s: its KL coefficient stays at %g.", policy_id, policy.kl_coeff)
+                if policy.kl_coeff:  # 0 is no penalty, which nothing adapts
+                    logger.warning("No data for %s: its KL coefficient stays at %g.", policy_id, policy.kl_coeff)
             else:
                 policy.update_kl(info[policy_id]["kl"])
 
